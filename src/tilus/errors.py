@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, and how it is said.
+
+::
+
+    TilusError
+    ├── LanguageError     the kernel's source breaks a rule of the language (has a place and a caret)
+    ├── ArgumentError     a value given by the caller breaks a rule (wrong dtype, misaligned pitch, ...)
+    ├── CompileError      NVRTC or ptxas refused the kernel, or made code we refuse
+    ├── DeviceError       the GPU, the driver or a CUDA library is missing, too old, or reports a failure
+    └── SimulationError   the simulator's verdict: deadlock, race, protocol, wrong result
+
+Every message says what was found, which rule it breaks and what to do instead.
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in a kernel's source: 1-based ``line``, 0-based ``column`` as in :mod:`ast`."""
+
+    file: str
+    line: int
+    column: int = 0
+    end_column: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def excerpt(self) -> str:
+        """Return the source line with carets below the marked columns, or '' if there is no source."""
+        text = linecache.getline(self.file, self.line).rstrip("\n")
+        if not text:
+            return ""
+        end = self.end_column if self.end_column and self.end_column > self.column else None
+        width = (end or self.column + 1) - self.column
+        return f"    {text}\n    {' ' * self.column}{'^' * max(1, width)}"
+
+
+class TilusError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class LanguageError(TilusError):
+    """The kernel's source breaks a rule of the language.
+
+    ``LanguageError("num_threads must be a multiple of 32, got 48", location)``
+    """
+
+    def __init__(self, message: str, location: Location | None = None) -> None:
+        self.message, self.location = message, location
+        if location is None:
+            super().__init__(message)
+        else:
+            excerpt = location.excerpt()
+            super().__init__(f"{location}: {message}" + (f"\n{excerpt}" if excerpt else ""))
+
+
+class ArgumentError(TilusError, ValueError):
+    """A value given by the caller breaks a rule; nothing was launched, changed or cached."""
+
+    def __init__(self, argument: str, rule: str, value: object, remedy: str) -> None:
+        self.argument, self.rule, self.value, self.remedy = argument, rule, value, remedy
+        super().__init__(f"{argument} must be {rule}, got {value}. {remedy}")
+
+
+class CompileError(TilusError):
+    """NVRTC or ptxas refused the kernel, or produced code that we refuse (spills, serialised WGMMA)."""
+
+
+class DeviceError(TilusError):
+    """The GPU, the driver or a CUDA library is missing, too old, or reports a failure."""
+
+
+class SimulationError(TilusError):
+    """The simulator's verdict on a kernel.
+
+    ``verdict`` is ``"deadlock"``, ``"race"``, ``"protocol"`` or ``"not modelled"``; ``facts`` holds what the message
+    says in a form that tests and pages can use (role, block, barrier, stage, phase, ...).
+    """
+
+    def __init__(self, verdict: str, message: str, **facts: object) -> None:
+        self.verdict, self.facts = verdict, facts
+        super().__init__(f"{verdict}: {message}")

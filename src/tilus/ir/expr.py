@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run-time scalar values: expression nodes, the operator table both backends read, and evaluation.
+
+A Python operator on an expression builds a node; constants fold at once. All scalars are uniform within a thread group,
+since the language has no thread index. Integers follow Python: ``//`` and ``%`` floor, a comparison of a signed with an
+unsigned value compares the numbers. Results wrap to the width of their type, on both backends.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+from tilus.dtypes import DType, boolean, float32, int32, int64
+
+if TYPE_CHECKING:
+    from tilus.ir.tensor import RegisterTensor
+
+Scalar = Union[int, float, bool]
+ExprLike = Union["Expr", int, float, bool]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One row of the operator table.
+
+    ``python`` computes it on Python numbers, ``cuda`` is a format string over operand texts, ``floor`` a second one for signed
+    operands that may be negative, ``logical`` marks results that are booleans.
+    """
+
+    symbol: str
+    python: Callable[..., Any]
+    cuda: str
+    logical: bool = False
+    floor: str | None = None
+
+
+OPERATORS: dict[str, Operator] = {
+    row.symbol: row
+    for row in (
+        Operator("+", operator.add, "({0} + {1})"),
+        Operator("-", operator.sub, "({0} - {1})"),
+        Operator("*", operator.mul, "({0} * {1})"),
+        Operator("/", operator.truediv, "({0} / {1})"),
+        Operator("//", operator.floordiv, "({0} / {1})", floor="floor_div({0}, {1})"),
+        Operator("%", operator.mod, "({0} % {1})", floor="floor_mod({0}, {1})"),
+        Operator("<<", operator.lshift, "({0} << {1})"),
+        Operator(">>", operator.rshift, "({0} >> {1})"),
+        Operator("&", operator.and_, "({0} & {1})"),
+        Operator("|", operator.or_, "({0} | {1})"),
+        Operator("^", operator.xor, "({0} ^ {1})"),
+        Operator("<", operator.lt, "({0} < {1})", logical=True),
+        Operator("<=", operator.le, "({0} <= {1})", logical=True),
+        Operator(">", operator.gt, "({0} > {1})", logical=True),
+        Operator(">=", operator.ge, "({0} >= {1})", logical=True),
+        Operator("==", operator.eq, "({0} == {1})", logical=True),
+        Operator("!=", operator.ne, "({0} != {1})", logical=True),
+        Operator("and", lambda a, b: bool(a) and bool(b), "({0} && {1})", logical=True),
+        Operator("or", lambda a, b: bool(a) or bool(b), "({0} || {1})", logical=True),
+        Operator("min", min, "({0} < {1} ? {0} : {1})"),
+        Operator("max", max, "({0} > {1} ? {0} : {1})"),
+        Operator("neg", operator.neg, "(-{0})"),
+        Operator("invert", operator.invert, "(~{0})"),
+        Operator("not", operator.not_, "(!{0})", logical=True),
+    )
+}
+
+
+class Expr:
+    """A run-time scalar. Python operators build larger expressions; ``bool(expr)`` is refused."""
+
+    dtype: DType
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return apply("+", self, other)
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return apply("+", other, self)
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return apply("-", self, other)
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return apply("-", other, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return apply("*", self, other)
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return apply("*", other, self)
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return apply("/", self, other)
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return apply("/", other, self)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return apply("//", self, other)
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return apply("//", other, self)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return apply("%", self, other)
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return apply("%", other, self)
+
+    def __lshift__(self, other: ExprLike) -> Expr:
+        return apply("<<", self, other)
+
+    def __rlshift__(self, other: ExprLike) -> Expr:
+        return apply("<<", other, self)
+
+    def __rshift__(self, other: ExprLike) -> Expr:
+        return apply(">>", self, other)
+
+    def __rrshift__(self, other: ExprLike) -> Expr:
+        return apply(">>", other, self)
+
+    def __and__(self, other: ExprLike) -> Expr:
+        return apply("&", self, other)
+
+    def __rand__(self, other: ExprLike) -> Expr:
+        return apply("&", other, self)
+
+    def __or__(self, other: ExprLike) -> Expr:
+        return apply("|", self, other)
+
+    def __ror__(self, other: ExprLike) -> Expr:
+        return apply("|", other, self)
+
+    def __xor__(self, other: ExprLike) -> Expr:
+        return apply("^", self, other)
+
+    def __rxor__(self, other: ExprLike) -> Expr:
+        return apply("^", other, self)
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return apply("<", self, other)
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return apply("<=", self, other)
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return apply(">", self, other)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return apply(">=", self, other)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return apply("==", self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return apply("!=", self, other)  # type: ignore[arg-type]
+
+    def __neg__(self) -> Expr:
+        return apply("neg", self)
+
+    def __pos__(self) -> Expr:
+        return self
+
+    def __invert__(self) -> Expr:
+        return apply("invert", self)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise TypeError("a run-time value has no truth value while the kernel is being built")
+
+    def __index__(self) -> int:
+        raise TypeError("a run-time value cannot be used where Python needs a compile-time integer")
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Expr):
+    """A number known while the kernel is built."""
+
+    value: Scalar
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Var(Expr):
+    """A run-time variable or parameter; two variables of one name are two variables."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Operation(Expr):
+    """An operator of :data:`OPERATORS` on one or two operands, which already have the type the operator works in."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Select(Expr):
+    """``a if cond else b``; only the chosen side is evaluated."""
+
+    cond: Expr
+    a: Expr
+    b: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Cast(Expr):
+    """``x`` converted to ``dtype``: integers wrap, floats to integers truncate toward zero."""
+
+    x: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Builtin(Expr):
+    """A value the hardware provides: ``blockIdx.x``, ``gridDim.y``, ``clusterRank``."""
+
+    name: str
+    dtype: DType = int32
+
+
+@dataclass(frozen=True, eq=False)
+class Element(Expr):
+    """One element of a small register tensor that every thread holds whole (phases, counters)."""
+
+    tensor: RegisterTensor
+    index: Expr
+    dtype: DType
+
+
+def wrap(value: Scalar, dtype: DType) -> Scalar:
+    """Return ``value`` as a value of ``dtype``: integers modulo 2**bits, float32 rounded."""
+    if dtype.kind == "b":
+        return bool(value)
+    if dtype.is_float:
+        return float(dtype.numpy(value)) if dtype.bits < 64 else float(value)  # type: ignore[operator]
+    n = int(value) & ((1 << dtype.bits) - 1)
+    return n - (1 << dtype.bits) if dtype.kind == "i" and n >> (dtype.bits - 1) else n
+
+
+def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
+    """Return ``value`` as an expression; a bare number takes the type ``like`` if it fits there."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, bool):
+        return Const(value, boolean)
+    if isinstance(value, int):
+        for dtype in (like, int32, int64):
+            if dtype is not None and dtype.kind in "iu" and wrap(value, dtype) == value:
+                return Const(value, dtype)
+            if dtype is not None and dtype.is_float:
+                return Const(float(value), dtype)
+        raise TypeError(f"the integer {value} does not fit in 64 bits")
+    if isinstance(value, float):
+        return Const(value, like if like is not None and like.is_float else float32)
+    raise TypeError(f"{value!r} cannot be used as a run-time scalar")
+
+
+def common_dtype(a: DType, b: DType) -> DType:
+    """Return the type two operands are brought to: the wider one, int64 for signed with unsigned, a float over an integer."""
+    if a == b:
+        return int32 if a.kind == "b" else a
+    if a.is_float or b.is_float:
+        return max((t for t in (a, b) if t.is_float), key=lambda t: t.bits)
+    if a.kind == b.kind:
+        return a if a.bits >= b.bits else b
+    if "b" in (a.kind, b.kind):
+        return b if a.kind == "b" else a
+    if 64 in (a.bits, b.bits):
+        raise TypeError(f"{a} and {b} have no common integer type; cast one of them")
+    return int64
+
+
+def cast(x: ExprLike, dtype: DType) -> Expr:
+    """Return ``x`` converted to ``dtype``."""
+    x = as_expr(x, dtype)
+    if x.dtype == dtype:
+        return x
+    if isinstance(x, Const):
+        value = math.trunc(x.value) if dtype.is_integer and not isinstance(x.value, bool) else x.value
+        return Const(wrap(value, dtype), dtype)
+    return Cast(x, dtype)
+
+
+def apply(op: str, *operands: ExprLike) -> Expr:
+    """Build ``op`` on the operands: bring them to their common type, fold constants, drop neutral elements."""
+    row = OPERATORS[op]
+    likes = [x.dtype for x in operands if isinstance(x, Expr)]
+    args = [as_expr(x, likes[0] if likes else None) for x in operands]
+    if op in ("and", "or", "not"):
+        dtype = boolean
+    elif op in ("<<", ">>"):
+        dtype = args[0].dtype
+    elif op in ("&", "|", "^") and all(x.dtype == boolean for x in args):
+        dtype = boolean
+    else:
+        dtype = args[0].dtype
+        for x in args[1:]:
+            dtype = common_dtype(dtype, x.dtype)
+    if op == "/" and not dtype.is_float:
+        raise TypeError("'/' on integers makes a float in Python; write '//' for the integer quotient")
+    if op in ("//", "%", "<<", ">>", "&", "|", "^", "invert") and dtype.is_float:
+        raise TypeError(f"'{op}' needs integers, got {dtype}")
+    args = [truth(x) if dtype == boolean else cast(x, dtype) for x in args]
+    result = boolean if row.logical else dtype
+    if all(isinstance(x, Const) for x in args):
+        return Const(wrap(row.python(*(x.value for x in args)), result), result)  # type: ignore[attr-defined]
+    return neutral(op, args, dtype) or Operation(op, tuple(args), result)
+
+
+def neutral(op: str, args: list[Expr], dtype: DType) -> Expr | None:
+    """Return what ``x + 0``, ``x * 1``, ``x // 1`` and ``x % 1`` are without the operator, or None."""
+    if len(args) != 2 or not dtype.is_integer:
+        return None
+    a, b = args
+    left = a.value if isinstance(a, Const) else None
+    right = b.value if isinstance(b, Const) else None
+    if op == "+" and left == 0 or op == "*" and left == 1:
+        return b
+    if right == 0 and op in ("+", "-", "<<", ">>", "^", "|") or right == 1 and op in ("*", "//"):
+        return a
+    if right == 1 and op == "%" or op == "*" and 0 in (left, right):
+        return Const(0, dtype)
+    return None
+
+
+def truth(x: Expr) -> Expr:
+    """Return ``x`` as a boolean: a number is true where it is not zero."""
+    return x if x.dtype == boolean else apply("!=", x, 0)
+
+
+def select(cond: Expr, a: ExprLike, b: ExprLike) -> Expr:
+    """Build ``a if cond else b`` on the common type of both sides."""
+    likes = [x.dtype for x in (a, b) if isinstance(x, Expr)]
+    ea, eb = (as_expr(x, likes[0] if likes else None) for x in (a, b))
+    dtype = ea.dtype if ea.dtype == eb.dtype else common_dtype(ea.dtype, eb.dtype)
+    return Select(truth(cond), cast(ea, dtype), cast(eb, dtype), dtype)
+
+
+def children(x: Expr) -> tuple[Expr, ...]:
+    """Return the direct operands of ``x``."""
+    match x:
+        case Operation(args=args):
+            return args
+        case Select(cond=c, a=a, b=b):
+            return (c, a, b)
+        case Cast(x=inner):
+            return (inner,)
+        case Element(index=index):
+            return (index,)
+    return ()
+
+
+Lookup = Callable[[Expr], Scalar]
+
+
+def evaluate(x: ExprLike, lookup: Lookup | Mapping[Expr, Scalar]) -> Scalar:
+    """Compute ``x``; ``lookup`` gives the values of variables, builtins and register elements.
+
+    The launcher computes grids and tensor maps with it, the simulator every scalar of a kernel.
+    """
+    if not isinstance(x, Expr):
+        return x
+    get = lookup if callable(lookup) else lookup.__getitem__
+    match x:
+        case Const(value=value):
+            return value
+        case Operation(op="and", args=(a, b)):
+            return bool(evaluate(a, get)) and bool(evaluate(b, get))
+        case Operation(op="or", args=(a, b)):
+            return bool(evaluate(a, get)) or bool(evaluate(b, get))
+        case Operation(op=op, args=args, dtype=dtype):
+            return wrap(OPERATORS[op].python(*(evaluate(a, get) for a in args)), dtype)
+        case Select(cond=cond, a=a, b=b):
+            return evaluate(a if evaluate(cond, get) else b, get)
+        case Cast(x=inner, dtype=dtype):
+            value = evaluate(inner, get)
+            return wrap(math.trunc(value) if dtype.is_integer else value, dtype)
+    return get(x)

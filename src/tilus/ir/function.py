@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole kernel, and the plan the passes make for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilus.dtypes import DType
+from tilus.errors import Location
+from tilus.ir.expr import Expr, Var
+from tilus.ir.stmt import Stmt
+from tilus.ir.tensor import BarrierArray, GlobalTensor, RegisterTensor, SharedBuffer, Threads
+
+if TYPE_CHECKING:
+    from tilus.layout import RegisterLayout, SharedLayout, Swizzle
+
+
+@dataclass(frozen=True)
+class Param:
+    """A run-time parameter: a scalar, or an array whose elements are ``dtype`` when ``pointer`` is set.
+
+    A pointer's ``var`` has the type uint64 (its address).
+    """
+
+    name: str
+    dtype: DType
+    var: Var
+    pointer: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A kernel after the frontend: one compile-time specialisation of a script's ``__call__``."""
+
+    name: str
+    params: tuple[Param, ...]
+    blocks: tuple[Expr, Expr, Expr]
+    warps: int
+    body: tuple[Stmt, ...]
+    location: Location
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def threads(self) -> Threads:
+        """All threads of a block."""
+        return Threads(0, 32 * self.warps)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMap:
+    """What the host needs to encode one ``CUtensorMap``: boxes of ``box`` elements (slowest first) of ``view``."""
+
+    name: str
+    view: GlobalTensor
+    box: tuple[int, ...]
+    swizzle: Swizzle
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the passes decided: layouts, places in shared memory (bytes from its start), tensor maps.
+
+    ``bits`` holds the replicated tensors whose elements are 0 or 1 and live as bits of one word.
+    """
+
+    registers: Mapping[RegisterTensor, RegisterLayout]
+    shared: Mapping[SharedBuffer, SharedLayout]
+    places: Mapping[SharedBuffer | BarrierArray, int]
+    tensor_maps: tuple[TensorMap, ...]
+    shared_bytes: int
+    bits: frozenset[RegisterTensor] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A function with its plan: what both backends read."""
+
+    function: Function
+    plan: Plan

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an instruction is: one class per instruction, with both of its meanings, and the interfaces it speaks to.
+
+An instruction's class name is the name kernels use. Its fields, in order, are the kernel's arguments; ``out``, where there
+is one, is what the call returns and is made by :meth:`Instruction.result`. Passes know instructions only by their effects
+and by the layouts they ask for in :meth:`Instruction.constrain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from tilus.errors import LanguageError
+from tilus.ir.expr import ExprLike, Scalar
+from tilus.ir.stmt import Stmt
+from tilus.ir.tensor import Barrier, GlobalTensor, RegisterTensor, SharedTensor, Threads
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tilus.layout import RegisterLayout, SharedLayout
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An instruction reads, writes or accumulates into the tensor in ``field``.
+
+    ``done`` names what makes an asynchronous access complete: the field of an mbarrier, or ``"group"`` for commit groups.
+    """
+
+    kind: Literal["read", "write", "accumulate"]
+    field: str
+    done: str | None = None
+
+
+def reads(field: str, done: str | None = None) -> Effect:
+    """Declare that the instruction reads the tensor in ``field``."""
+    return Effect("read", field, done)
+
+
+def writes(field: str, done: str | None = None) -> Effect:
+    """Declare that the instruction writes the tensor in ``field``."""
+    return Effect("write", field, done)
+
+
+def accumulates(field: str, done: str | None = None) -> Effect:
+    """Declare that the instruction adds to the tensor in ``field``, or overwrites it where its field ``scale_d`` is false."""
+    return Effect("accumulate", field, done)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Instruction(Stmt):
+    """Base of all instructions; a subclass is found by the registry as soon as it exists.
+
+    ``issuer``: who carries it out: ``"thread"`` (any threads, each for itself), ``"warp"``, ``"warpgroup"`` or ``"group"``.
+    ``proxy``: ``"generic"`` or ``"async"``, the path its memory accesses take.
+    """
+
+    issuer: ClassVar[Literal["thread", "warp", "warpgroup", "group"]] = "thread"
+    proxy: ClassVar[Literal["generic", "async"]] = "generic"
+    effects: ClassVar[tuple[Effect, ...]] = ()
+    threads: Threads
+
+    @classmethod
+    def parameters(cls) -> tuple[str, ...]:
+        """Return the names a kernel may pass, in positional order."""
+        own = [f.name for f in fields(cls) if f.name not in ("location", "threads", "out")]
+        return tuple(own)
+
+    @classmethod
+    def result(cls, threads: Threads, /, **arguments: Any) -> Any:
+        """Return the tensor or barrier that the call yields, for classes with a field ``out``.
+
+        ``arguments`` holds exactly what the kernel passed; ``arguments["name"]`` is absent, so names come from the frontend.
+        """
+        raise NotImplementedError(cls.__name__)
+
+    def verify(self) -> None:
+        """Raise :class:`LanguageError` where a rule of the instruction is broken; see :meth:`require`."""
+
+    def constrain(self, c: Constraints) -> None:
+        """Ask for the register and shared-memory layouts the hardware wants."""
+
+    def emit(self, e: Emitter) -> None:
+        """Write the instruction as CUDA C++."""
+        raise NotImplementedError(type(self).__name__)
+
+    def simulate(self, m: Machine) -> Wait | None:
+        """Carry the instruction out on the simulator; return what it must wait for, if anything."""
+        raise NotImplementedError(type(self).__name__)
+
+    def require(self, condition: bool, what: str, rule: str, value: object) -> None:
+        """Raise a :class:`LanguageError` ``<op>: <what> must be <rule>, got <value>`` unless ``condition`` holds."""
+        if not condition:
+            name = type(self).__name__
+            raise LanguageError(f"{name}: {what} must be {rule}, got {value}", self.location)
+
+
+def instructions() -> Iterator[type[Instruction]]:
+    """Yield every instruction class that has been defined."""
+    pending = list(Instruction.__subclasses__())
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        if not cls.__name__.startswith("_"):
+            yield cls
+
+
+class Constraints(Protocol):
+    """What an instruction may ask of the layout passes."""
+
+    def register(self, tensor: RegisterTensor, layout: RegisterLayout) -> None:
+        """Demand exactly this register layout."""
+
+    def same(self, a: RegisterTensor, b: RegisterTensor) -> None:
+        """Demand one register layout for both tensors."""
+
+    def swizzled(self, tensor: SharedTensor) -> None:
+        """Demand the swizzled tile layout that TMA writes and WGMMA reads."""
+
+    def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> None:
+        """Demand a host-made tensor map that copies boxes of ``view`` to or from ``tile``."""
+
+
+class Emitter(Protocol):
+    """What an instruction may ask of the CUDA emitter."""
+
+    threads: Threads
+    """The threads that run the current statement."""
+
+    def line(self, text: str) -> None:
+        """Append one line of code at the current indentation."""
+
+    def block(self, header: str) -> AbstractContextManager[None]:
+        """Open ``header {``; the block closes with the context."""
+
+    def helper(self, text: str) -> None:
+        """Have the device function ``text`` defined once, before the kernel."""
+
+    def fresh(self, stem: str) -> str:
+        """Return a new C identifier that begins with ``stem``."""
+
+    def expr(self, x: ExprLike) -> str:
+        """Return ``x`` as a C expression."""
+
+    def registers(self, tensor: RegisterTensor) -> str:
+        """Return the name of the C array that holds this thread's part of ``tensor``."""
+
+    def shared(self, tensor: SharedTensor) -> str:
+        """Return the 32-bit shared-memory address of the first byte of ``tensor`` as a C expression."""
+
+    def barrier(self, barrier: Barrier) -> str:
+        """Return the 32-bit shared-memory address of ``barrier`` as a C expression."""
+
+    def pointer(self, view: GlobalTensor) -> str:
+        """Return the C pointer behind ``view``."""
+
+    def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> str:
+        """Return the address of the tensor map for boxes of ``view`` in the shape of ``tile`` as a C expression."""
+
+    def register_layout(self, tensor: RegisterTensor) -> RegisterLayout:
+        """Return the layout the passes chose."""
+
+    def shared_layout(self, tensor: SharedTensor) -> SharedLayout:
+        """Return the layout of one tile of ``tensor``'s buffer."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a group waits for: it goes on once ``ready()`` is true.
+
+    ``describe`` is called when nothing can move any more, so that a deadlock names what is missing.
+    """
+
+    ready: Callable[[], bool]
+    describe: Callable[[], str]
+    kind: str = "wait"
+    facts: Callable[[], dict[str, object]] = dict
+
+
+class Machine(Protocol):
+    """What an instruction may ask of the simulator. Arrays are NumPy arrays in logical (row, column) order."""
+
+    threads: Threads
+    """The threads that run the current statement."""
+
+    def value(self, x: ExprLike) -> Scalar:
+        """Compute a scalar in the current group."""
+
+    def registers(self, tensor: RegisterTensor) -> np.ndarray:
+        """Return the tile held by the current group; writing to the array writes the registers."""
+
+    def define(self, tensor: RegisterTensor, values: np.ndarray) -> None:
+        """Give a register tile its values, converted to its type."""
+
+    def load_shared(self, tensor: SharedTensor, proxy: str = "generic") -> np.ndarray:
+        """Read a tile of shared memory through its layout, now."""
+
+    def store_shared(self, tensor: SharedTensor, values: np.ndarray, proxy: str = "generic") -> None:
+        """Write a tile of shared memory through its layout, now."""
+
+    def load_global(self, view: GlobalTensor, offsets: list[int], shape: tuple[int, ...]) -> np.ndarray:
+        """Read a box of a view, zero outside of it."""
+
+    def store_global(self, view: GlobalTensor, offsets: list[int], values: np.ndarray) -> None:
+        """Write the part of a box that lies inside the view."""
+
+    def freeze(self, tensor: SharedTensor) -> SharedTensor:
+        """Return the tensor with its run-time offset computed, for an effect that lands later."""
+
+    def init_barriers(self, barrier: Barrier) -> None:
+        """Initialise the array of ``barrier``."""
+
+    def arrive(self, barrier: Barrier, count: int, expect_bytes: int = 0) -> None:
+        """Count ``count`` arrivals after adding ``expect_bytes`` to the pending bytes."""
+
+    def complete_bytes(self, barrier: Barrier, nbytes: int) -> None:
+        """Take ``nbytes`` off the pending bytes of a (frozen) barrier's current phase."""
+
+    def freeze_barrier(self, barrier: Barrier) -> Barrier:
+        """Return the barrier with its run-time index computed."""
+
+    def wait_barrier(self, barrier: Barrier, parity: int) -> Wait:
+        """Return the wait for the phase of ``parity`` of ``barrier`` to be over."""
+
+    def wait_threads(self, threads: Threads) -> Wait:
+        """Return the wait until all of ``threads`` have come to a barrier of theirs."""
+
+    def launch(self, engine: Literal["tma", "wgmma", "store"], land: Callable[[], None], *, amount: float, what: str) -> None:
+        """Hand an asynchronous effect to an engine; ``land`` runs when the schedule says. ``amount``: bytes, or FLOP for wgmma."""
+
+    def commit(self, engine: Literal["wgmma", "store"]) -> None:
+        """Close the effects launched so far by this group into one commit group."""
+
+    def wait_commits(self, engine: Literal["wgmma", "store"], pending: int) -> Wait:
+        """Return the wait until at most ``pending`` commit groups of this group have not landed."""

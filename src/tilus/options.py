@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every setting and every environment variable, in one place.
+
+========================  ===========================  ===========================================================
+environment variable      ``tilus.option...``          meaning
+========================  ===========================  ===========================================================
+``TILUS_DEVICE``          ``device("auto")``           ``auto`` (Hopper GPU if there is one, else simulator), ``cuda``,
+                                                       ``sim``
+``TILUS_CACHE_DIR``       ``cache_dir(path)``          where cubins and tuning results are kept
+``TILUS_WORKERS``         ``parallel_workers(n)``      threads that compile while tuning
+``TILUS_DUMP_DIR``        ``debug.dump_ir(path)``      write every stage of every compilation there
+========================  ===========================  ===========================================================
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tilus.errors import ArgumentError
+
+DEVICES = ("auto", "cuda", "sim")
+
+
+class Debug:
+    """``tilus.option.debug``: what helps to look inside."""
+
+    def __init__(self) -> None:
+        self._dump_dir = os.environ.get("TILUS_DUMP_DIR")
+
+    def dump_ir(self, path: str | Path | None = "tilus-dump") -> None:
+        """Write the IR of every pass, CUDA, cubin and logs of later compilations below ``path``; None stops it."""
+        self._dump_dir = None if path is None else str(path)
+
+    @property
+    def dump_dir(self) -> Path | None:
+        return Path(self._dump_dir) if self._dump_dir else None
+
+
+class Option:
+    """``tilus.option``: call a name to set it; the ``current_*`` properties read it."""
+
+    def __init__(self) -> None:
+        self.debug = Debug()
+        self._cache_dir = os.environ.get("TILUS_CACHE_DIR")
+        self._workers = os.environ.get("TILUS_WORKERS")
+        self._device = os.environ.get("TILUS_DEVICE", "auto")
+
+    def cache_dir(self, path: str | Path) -> None:
+        """Keep cubins and tuning results below ``path``."""
+        self._cache_dir = str(path)
+
+    def parallel_workers(self, n: int) -> None:
+        """Compile with ``n`` threads while tuning."""
+        self._workers = str(n)
+
+    def device(self, name: str) -> None:
+        """Choose the backend: ``"auto"``, ``"cuda"`` or ``"sim"``."""
+        self._device = name
+        _ = self.current_device
+
+    @property
+    def current_device(self) -> str:
+        if self._device not in DEVICES:
+            rule = "one of " + ", ".join(DEVICES)
+            raise ArgumentError("device (TILUS_DEVICE)", rule, repr(self._device), "Set one of them.")
+        return self._device
+
+    @property
+    def current_cache_dir(self) -> Path:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        return Path(self._cache_dir or f"{base}/tilus-hopper-tutorial").expanduser()
+
+    @property
+    def current_workers(self) -> int:
+        text = self._workers or str(len(os.sched_getaffinity(0)))
+        if not text.isdigit() or int(text) < 1:
+            raise ArgumentError("parallel_workers (TILUS_WORKERS)", "an integer of at least 1", text, "Set one.")
+        return int(text)
+
+
+option = Option()
