@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from tilus.errors import LanguageError
+from tilus.errors import LanguageError, Location
 from tilus.ir.expr import ExprLike, Scalar
 from tilus.ir.stmt import Stmt
 from tilus.ir.tensor import Barrier, GlobalTensor, RegisterTensor, SharedTensor, Threads
@@ -51,6 +51,15 @@ def accumulates(field: str, done: str | None = None) -> Effect:
     return Effect("accumulate", field, done)
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where an instruction is called: the variable its result is assigned to, the running threads, the place."""
+
+    name: str
+    threads: Threads
+    location: Location
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Instruction(Stmt):
     """Base of all instructions; a subclass is found by the registry as soon as it exists.
@@ -71,10 +80,10 @@ class Instruction(Stmt):
         return tuple(own)
 
     @classmethod
-    def result(cls, threads: Threads, /, **arguments: Any) -> Any:
+    def result(cls, site: Site, /, **arguments: Any) -> Any:
         """Return the tensor or barrier that the call yields, for classes with a field ``out``.
 
-        ``arguments`` holds exactly what the kernel passed; ``arguments["name"]`` is absent, so names come from the frontend.
+        ``arguments`` holds exactly what the kernel passed; ``site`` says where and for whom.
         """
         raise NotImplementedError(cls.__name__)
 
