@@ -285,7 +285,9 @@ def cast(x: ExprLike, dtype: DType) -> Expr:
     if x.dtype == dtype:
         return x
     if isinstance(x, Const):
-        value = math.trunc(x.value) if dtype.is_integer and not isinstance(x.value, bool) else x.value
+        value = (
+            math.trunc(x.value) if dtype.is_integer and not isinstance(x.value, bool) else x.value
+        )
         return Const(wrap(value, dtype), dtype)
     return Cast(x, dtype)
 
@@ -306,7 +308,9 @@ def apply(op: str, *operands: ExprLike) -> Expr:
         for x in args[1:]:
             dtype = common_dtype(dtype, x.dtype)
     if op == "/" and not dtype.is_float:
-        raise TypeError("'/' on integers makes a float in Python; write '//' for the integer quotient")
+        raise TypeError(
+            "'/' on integers makes a float in Python; write '//' for the integer quotient"
+        )
     if op in ("//", "%", "<<", ">>", "&", "|", "^", "invert") and dtype.is_float:
         raise TypeError(f"'{op}' needs integers, got {dtype}")
     args = [truth(x) if dtype == boolean else cast(x, dtype) for x in args]

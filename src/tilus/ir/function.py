@@ -62,7 +62,8 @@ class TensorMap:
 class Plan:
     """What the passes decided: layouts, places in shared memory (bytes from its start), tensor maps.
 
-    ``bits`` holds the replicated tensors whose elements are 0 or 1 and live as bits of one word.
+    ``bits`` holds the replicated tensors whose elements are 0 or 1 and live as bits of one word, ``nonnegative`` the
+    variables that are never negative, for which C's division is Python's.
     """
 
     registers: Mapping[RegisterTensor, RegisterLayout]
@@ -71,6 +72,7 @@ class Plan:
     tensor_maps: tuple[TensorMap, ...]
     shared_bytes: int
     bits: frozenset[RegisterTensor] = frozenset()
+    nonnegative: frozenset[Var] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,11 +64,12 @@ class Site:
 class Instruction(Stmt):
     """Base of all instructions; a subclass is found by the registry as soon as it exists.
 
-    ``issuer``: who carries it out: ``"thread"`` (any threads, each for itself), ``"warp"``, ``"warpgroup"`` or ``"group"``.
+    ``issuer``: who carries it out: ``"thread"`` (any threads, each for itself), ``"warp"``, ``"warpgroup"``,
+    ``"group"`` (the current one, together) or ``"block"`` (all threads of the block, outside of groups).
     ``proxy``: ``"generic"`` or ``"async"``, the path its memory accesses take.
     """
 
-    issuer: ClassVar[Literal["thread", "warp", "warpgroup", "group"]] = "thread"
+    issuer: ClassVar[Literal["thread", "warp", "warpgroup", "group", "block"]] = "thread"
     proxy: ClassVar[Literal["generic", "async"]] = "generic"
     effects: ClassVar[tuple[Effect, ...]] = ()
     threads: Threads
@@ -92,6 +93,13 @@ class Instruction(Stmt):
 
     def constrain(self, c: Constraints) -> None:
         """Ask for the register and shared-memory layouts the hardware wants."""
+
+    def split_init(self) -> tuple[Instruction, Instruction] | None:
+        """Return (this without its initial value, what gives the initial value), where the value is zero.
+
+        The accumulator pass then lets the first product overwrite instead, and fills only where no product came.
+        """
+        return None
 
     def emit(self, e: Emitter) -> None:
         """Write the instruction as CUDA C++."""
@@ -152,14 +160,23 @@ class Emitter(Protocol):
     def fresh(self, stem: str) -> str:
         """Return a new C identifier that begins with ``stem``."""
 
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Have one thread of the current group, a warp or a single thread, run the lines inside."""
+
+    def sync_threads(self) -> None:
+        """Write the barrier of the current group."""
+
+    def declare(self, tensor: RegisterTensor, init: Scalar | None) -> None:
+        """Declare the registers of ``tensor``, with every element ``init`` where it is given."""
+
     def expr(self, x: ExprLike) -> str:
         """Return ``x`` as a C expression."""
 
     def registers(self, tensor: RegisterTensor) -> str:
         """Return the name of the C array that holds this thread's part of ``tensor``."""
 
-    def shared(self, tensor: SharedTensor) -> str:
-        """Return the 32-bit shared-memory address of the first byte of ``tensor`` as a C expression."""
+    def shared(self, tensor: SharedTensor, extra: int = 0) -> str:
+        """Return the 32-bit shared-memory address ``extra`` bytes behind the start of ``tensor`` as a C expression."""
 
     def barrier(self, barrier: Barrier) -> str:
         """Return the 32-bit shared-memory address of ``barrier`` as a C expression."""
@@ -208,10 +225,14 @@ class Machine(Protocol):
     def load_shared(self, tensor: SharedTensor, proxy: str = "generic") -> np.ndarray:
         """Read a tile of shared memory through its layout, now."""
 
-    def store_shared(self, tensor: SharedTensor, values: np.ndarray, proxy: str = "generic") -> None:
+    def store_shared(
+        self, tensor: SharedTensor, values: np.ndarray, proxy: str = "generic"
+    ) -> None:
         """Write a tile of shared memory through its layout, now."""
 
-    def load_global(self, view: GlobalTensor, offsets: list[int], shape: tuple[int, ...]) -> np.ndarray:
+    def load_global(
+        self, view: GlobalTensor, offsets: list[int], shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Read a box of a view, zero outside of it."""
 
     def store_global(self, view: GlobalTensor, offsets: list[int], values: np.ndarray) -> None:
@@ -238,7 +259,14 @@ class Machine(Protocol):
     def wait_threads(self, threads: Threads) -> Wait:
         """Return the wait until all of ``threads`` have come to a barrier of theirs."""
 
-    def launch(self, engine: Literal["tma", "wgmma", "store"], land: Callable[[], None], *, amount: float, what: str) -> None:
+    def launch(
+        self,
+        engine: Literal["tma", "wgmma", "store"],
+        land: Callable[[], None],
+        *,
+        amount: float,
+        what: str,
+    ) -> None:
         """Hand an asynchronous effect to an engine; ``land`` runs when the schedule says. ``amount``: bytes, or FLOP for wgmma."""
 
     def commit(self, engine: Literal["wgmma", "store"]) -> None:

@@ -32,7 +32,11 @@ class Threads:
     def role(self) -> str:
         """Name the threads by their warps: ``warps 0-3``, ``warp 4``, ``thread 128``."""
         if self.count % 32 or self.begin % 32:
-            return f"thread {self.begin}" if self.count == 1 else f"threads {self.begin}-{self.end - 1}"
+            return (
+                f"thread {self.begin}"
+                if self.count == 1
+                else f"threads {self.begin}-{self.end - 1}"
+            )
         first, last = self.begin // 32, self.end // 32 - 1
         return f"warp {first}" if first == last else f"warps {first}-{last}"
 
@@ -91,7 +95,9 @@ class SharedTensor:
         """Select by leading indices, which may be run-time values."""
         indices = index if isinstance(index, tuple) else (index,)
         if self.transposed or len(indices) >= len(self.shape):
-            raise TypeError(f"{self.name}: at most {len(self.shape) - 1} leading indices of a tensor that is not transposed")
+            raise TypeError(
+                f"{self.name}: at most {len(self.shape) - 1} leading indices of a tensor that is not transposed"
+            )
         view = self
         for i in indices:
             if isinstance(i, int) and not 0 <= i < view.shape[0]:
@@ -103,7 +109,9 @@ class SharedTensor:
     def transpose(self) -> SharedTensor:
         """Return the same tile with its two dimensions exchanged; no data moves."""
         if len(self.shape) != 2:
-            raise TypeError(f"{self.name}: transpose() must be called on a 2-D tile, got {len(self.shape)} dimensions")
+            raise TypeError(
+                f"{self.name}: transpose() must be called on a 2-D tile, got {len(self.shape)} dimensions"
+            )
         return replace(self, shape=self.shape[::-1], transposed=not self.transposed)
 
 
@@ -120,7 +128,9 @@ class RegisterTensor:
     def __getitem__(self, index: ExprLike) -> Element:
         """Read one element of a small replicated tensor; the index may be a run-time value."""
         if not self.replicated:
-            raise TypeError(f"{self.name}: only a one-dimensional integer tensor of at most 32 elements can be indexed")
+            raise TypeError(
+                f"{self.name}: only a one-dimensional integer tensor of at most 32 elements can be indexed"
+            )
         i = as_expr(index)
         if isinstance(index, int) and not 0 <= index < self.shape[0]:
             raise IndexError(f"{self.name}: index must be in 0..{self.shape[0] - 1}, got {index}")
@@ -145,7 +155,9 @@ class BarrierArray:
     def __getitem__(self, index: ExprLike) -> Barrier:
         """Select one barrier; the index may be a run-time value."""
         if isinstance(index, int) and not 0 <= index < len(self.counts):
-            raise IndexError(f"{self.name}: index must be in 0..{len(self.counts) - 1}, got {index}")
+            raise IndexError(
+                f"{self.name}: index must be in 0..{len(self.counts) - 1}, got {index}"
+            )
         return Barrier(self, as_expr(index))
 
 

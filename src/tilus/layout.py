@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tiles lie in registers and in shared memory: index arithmetic, once for both backends.
+
+A register layout writes each coordinate of an element as a sum of digits of the thread number and of the register number,
+so that the same object yields NumPy index arrays and C expressions. A shared layout is a row-major tile, cut into panels
+as wide as a swizzle row, with the 16-byte chunks of a row exchanged as TMA does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+
+class Swizzle(IntEnum):
+    """Width in bytes of the rows within which 16-byte chunks are exchanged (PTX ISA, "Swizzling modes")."""
+
+    NONE = 0
+    B32 = 32
+    B64 = 64
+    B128 = 128
+
+    def apply(self, offset: np.ndarray) -> np.ndarray:
+        """Return byte offsets after swizzling: address bits 4.. are xor-ed with bits 7..; as many as the width needs."""
+        mask = max(self // 16 - 1, 0)
+        return offset ^ (((offset >> 7) & mask) << 4)
+
+
+@dataclass(frozen=True)
+class SharedLayout:
+    """A tile of ``shape`` elements of ``element_bytes``; with a swizzle, panels of ``swizzle`` bytes a row stand side by side.
+
+    The tile's first byte must be aligned to :attr:`alignment`.
+    """
+
+    shape: tuple[int, ...]
+    element_bytes: int
+    swizzle: Swizzle = Swizzle.NONE
+
+    @property
+    def panel_columns(self) -> int:
+        """Number of elements in one row of a panel."""
+        return self.swizzle // self.element_bytes if self.swizzle else self.shape[-1]
+
+    @property
+    def panels(self) -> int:
+        return self.shape[-1] // self.panel_columns
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape[:-1])
+
+    @property
+    def panel_bytes(self) -> int:
+        return self.rows * self.panel_columns * self.element_bytes
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the tile in bytes: eight swizzle rows, so that the pattern starts at its beginning; else 16."""
+        return max(8 * self.swizzle, 16)
+
+    def offsets(self) -> np.ndarray:
+        """Return an int array of ``shape``: where each element lies, in elements from the start of the tile."""
+        return _shared_offsets(self)
+
+
+@cache
+def _shared_offsets(layout: SharedLayout) -> np.ndarray:
+    row, col = np.indices((layout.rows, layout.shape[-1]))
+    panel, inner = col // layout.panel_columns, col % layout.panel_columns
+    flat = (panel * layout.rows + row) * layout.panel_columns + inner
+    swizzled = layout.swizzle.apply(flat * layout.element_bytes) // layout.element_bytes
+    swizzled.setflags(write=False)
+    return swizzled.reshape(layout.shape)
+
+
+def swizzle_for(row_bytes: int) -> Swizzle | None:
+    """Return the widest swizzle whose rows tile a row of ``row_bytes``, or None where there is none."""
+    return next((s for s in (Swizzle.B128, Swizzle.B64, Swizzle.B32) if row_bytes % s == 0), None)
+
+
+Source = Literal["thread", "register"]
+
+
+@dataclass(frozen=True)
+class Digit:
+    """``(number // divisor) % size * stride`` of the thread or register number, added to coordinate ``dim``."""
+
+    dim: int
+    source: Source
+    divisor: int
+    size: int
+    stride: int
+
+    def of(self, number: np.ndarray) -> np.ndarray:
+        return number // self.divisor % self.size * self.stride
+
+    def text(self, number: str) -> str:
+        """Return the digit as a C expression over ``number``."""
+        quotient = f"{number} / {self.divisor}" if self.divisor > 1 else number
+        return (
+            f"{quotient} % {self.size} * {self.stride}"
+            if self.stride > 1
+            else f"{quotient} % {self.size}"
+        )
+
+
+@dataclass(frozen=True)
+class RegisterLayout:
+    """Where the elements of a tile of ``shape`` live: ``registers`` of each of ``threads`` (numbered within their group)."""
+
+    shape: tuple[int, ...]
+    threads: int
+    registers: int
+    digits: tuple[Digit, ...]
+
+    def coordinates(self) -> np.ndarray:
+        """Return an int array ``[threads, registers, dimensions]``: the element each register holds."""
+        thread, register = np.indices((self.threads, self.registers))
+        result = np.zeros((self.threads, self.registers, len(self.shape)), dtype=int)
+        for digit in self.digits:
+            result[..., digit.dim] += digit.of(thread if digit.source == "thread" else register)
+        return result
+
+    def text(self, dim: int, source: Source, number: str) -> str:
+        """Return one coordinate's share of the thread or register ``number`` as a C expression."""
+        parts = [d.text(number) for d in self.digits if (d.dim, d.source) == (dim, source)]
+        return " + ".join(parts) or "0"
+
+    @property
+    def vector(self) -> int:
+        """How many successive registers hold successive elements of a row."""
+        return math.prod(d.size for d in self._contiguous())
+
+    def _contiguous(self) -> Iterator[Digit]:
+        run, last = 1, len(self.shape) - 1
+        for d in self.digits:
+            if (d.dim, d.source, d.divisor, d.stride) == (last, "register", run, run):
+                run *= d.size
+                yield d
+
+
+def wgmma_accumulator(m: int, n: int) -> RegisterLayout:
+    """Return the layout of a WGMMA accumulator of ``m`` (a multiple of 64) by ``n`` over 128 threads.
+
+    PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16": matrix D. Blocks of 64 rows follow each other.
+    """
+    return RegisterLayout(
+        shape=(m, n),
+        threads=128,
+        registers=m * n // 128,
+        digits=(
+            Digit(1, "register", 1, 2, 1),
+            Digit(0, "register", 2, 2, 8),
+            Digit(1, "register", 4, n // 8, 8),
+            Digit(0, "register", n // 2, m // 64, 64),
+            Digit(1, "thread", 1, 4, 2),
+            Digit(0, "thread", 4, 8, 1),
+            Digit(0, "thread", 32, 4, 16),
+        ),
+    )
+
+
+def blocked(shape: tuple[int, ...], threads: int, element_bytes: int) -> RegisterLayout | None:
+    """Return a row-major layout with 16-byte vectors where they fit: neighbouring threads hold neighbouring vectors.
+
+    None where ``threads`` do not divide the tile evenly.
+    """
+    columns, rows = shape[-1], math.prod(shape[:-1])
+    if len(shape) > 2 or rows * columns % threads:
+        return None
+    registers = rows * columns // threads
+    vector = math.gcd(columns, registers, 16 // element_bytes)
+    across = math.gcd(columns // vector, threads)  # threads that share a row
+    wide = columns // (vector * across)  # turns a thread takes along a row
+    down = threads // across
+    if rows % down:
+        return None
+    last = len(shape) - 1
+    digits = [
+        Digit(last, "register", 1, vector, 1),
+        Digit(last, "register", vector, wide, vector * across),
+        Digit(last, "thread", 1, across, vector),
+    ]
+    if last:
+        digits += [
+            Digit(0, "register", vector * wide, rows // down, down),
+            Digit(0, "thread", across, down, 1),
+        ]
+    return RegisterLayout(shape, threads, registers, tuple(digits))

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fences between the two proxies (PTX ISA, "Async proxy")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilus.ir import Emitter, Instruction, Machine
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class proxy_async(Instruction):
+    """Order this thread's ordinary accesses of shared memory before accesses of TMA and WGMMA that follow.
+
+    NumPy: none
+    PTX:   fence.proxy.async
+    """
+
+    space: str = "shared"
+
+    def verify(self) -> None:
+        self.require(self.space == "shared", "space", "'shared'", repr(self.space))
+
+    def emit(self, e: Emitter) -> None:
+        e.line('asm volatile("fence.proxy.async.shared::cta;" ::: "memory");')
+
+    def simulate(self, m: Machine) -> None:
+        """Nothing to do: the first form of the simulator does not track proxies."""
