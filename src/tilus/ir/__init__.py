@@ -23,6 +23,7 @@ from tilus.ir.expr import (
     truth,
     wrap,
 )
+from tilus.ir.facts import nonnegative
 from tilus.ir.function import Function, Kernel, Param, Plan, TensorMap
 from tilus.ir.instruction import (
     Constraints,
@@ -50,6 +51,7 @@ from tilus.ir.stmt import (
     Stmt,
     While,
     bodies,
+    rewrite,
     walk,
     walk_groups,
 )
@@ -116,7 +118,9 @@ __all__ = [
     "children",
     "evaluate",
     "instructions",
+    "nonnegative",
     "reads",
+    "rewrite",
     "select",
     "truth",
     "walk",

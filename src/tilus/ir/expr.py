@@ -327,11 +327,11 @@ def neutral(op: str, args: list[Expr], dtype: DType) -> Expr | None:
     a, b = args
     left = a.value if isinstance(a, Const) else None
     right = b.value if isinstance(b, Const) else None
-    if op == "+" and left == 0 or op == "*" and left == 1:
+    if (op == "+" and left == 0) or (op == "*" and left == 1):
         return b
-    if right == 0 and op in ("+", "-", "<<", ">>", "^", "|") or right == 1 and op in ("*", "//"):
+    if (right == 0 and op in ("+", "-", "<<", ">>", "^", "|")) or (right == 1 and op in ("*", "//")):
         return a
-    if right == 1 and op == "%" or op == "*" and 0 in (left, right):
+    if (right == 1 and op == "%") or (op == "*" and 0 in (left, right)):
         return Const(0, dtype)
     return None
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from tilus.errors import Location
 from tilus.ir.expr import Expr, Var
@@ -126,3 +126,20 @@ def walk_groups(body: tuple[Stmt, ...], threads: Threads) -> Iterator[tuple[Stmt
         inside = stmt.threads if isinstance(stmt, Group) else threads
         for inner in bodies(stmt):
             yield from walk_groups(inner, inside)
+
+
+Rewrite = Callable[[Stmt], "tuple[Stmt, ...]"]
+
+
+def rewrite(body: tuple[Stmt, ...], change: Rewrite) -> tuple[Stmt, ...]:
+    """Return ``body`` with every statement replaced by what ``change`` makes of it, inner statements first."""
+    return tuple(new for stmt in body for new in change(_rewrite_inside(stmt, change)))
+
+
+def _rewrite_inside(stmt: Stmt, change: Rewrite) -> Stmt:
+    match stmt:
+        case If(then=then, orelse=orelse):
+            return replace(stmt, then=rewrite(then, change), orelse=rewrite(orelse, change))
+        case For(body=body) | While(body=body) | Group(body=body):
+            return replace(stmt, body=rewrite(body, change))
+    return stmt

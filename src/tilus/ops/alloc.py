@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -171,7 +170,7 @@ class fill(Instruction):
 
     def emit(self, e: Emitter) -> None:
         name, value = e.registers(self.tensor), e.expr(cast(self.value, self.tensor.dtype))
-        count = math.prod(self.tensor.shape) // self.tensor.threads.count
+        count = e.register_layout(self.tensor).registers
         e.line("#pragma unroll")
         e.line(f"for (int r = 0; r < {count}; ++r) {name}[r] = {value};")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilus.dtypes import uint32
 from tilus.errors import LanguageError
 from tilus.ir import (
     Barrier,
@@ -19,7 +20,6 @@ from tilus.ir import (
     Wait,
     cast,
 )
-from tilus.dtypes import uint32
 
 MAX_ARRIVALS = (1 << 20) - 1  # PTX ISA, "Contents of the mbarrier object"
 MAX_TRANSACTION = (1 << 20) - 1

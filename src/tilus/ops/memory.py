@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -98,8 +97,3 @@ class store_global(Instruction):
 
     def simulate(self, m: Machine) -> None:
         m.store_global(self.dst, [int(m.value(x)) for x in self.offsets], m.registers(self.src))
-
-
-def registers_of(tensor: RegisterTensor) -> int:
-    """Return how many elements of ``tensor`` one thread holds."""
-    return math.prod(tensor.shape) // tensor.threads.count

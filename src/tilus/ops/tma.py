@@ -23,14 +23,6 @@ from tilus.ir import (
 
 MAX_BOX = 256  # elements along one dimension of a box, CUDA driver API, cuTensorMapEncodeTiled
 
-ELECT_ONE = """\
-/* True in exactly one thread of a converged warp. */
-__device__ __forceinline__ bool elect_one() {
-  unsigned elected;
-  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(elected));
-  return elected;
-}"""
-
 LOAD = """\
 __device__ __forceinline__ void tma_load_2d(unsigned dst, const CUtensorMap *map, int column, int row,
                                             unsigned barrier) {

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way of a kernel from Python to a cubin, one line a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilus import frontend, nvrtc, passes
+from tilus.emitter import emit
+from tilus.ir import Function, Kernel
+from tilus.options import option
+from tilus.printer import show
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A compiled kernel: its IR and plan, the generated CUDA, and NVRTC's cubin with its resource report.
+
+    The cubin's entry point takes the plan's tensor maps (by value), then the function's parameters.
+    """
+
+    kernel: Kernel
+    cuda: str
+    cubin: nvrtc.Cubin
+
+
+def lower(script: object, arguments: Mapping[str, object]) -> Kernel:
+    """Turn a script's ``__call__`` into a planned kernel; ``arguments`` are its compile-time values.
+
+    Needs no GPU and no CUDA library: this is all the simulator asks for.
+    """
+    function = frontend.trace(script, arguments)  # Python AST -> IR
+    dump(function, "1-frontend.txt", lambda: show(function))
+    kernel = passes.plan(function)  # layouts, places, checks
+    dump(function, "2-planned.txt", lambda: show(kernel.function))
+    return kernel
+
+
+def build(kernel: Kernel) -> Program:
+    """Turn a planned kernel into a cubin for sm_90a; needs NVRTC, no GPU and no driver."""
+    function = kernel.function
+    cuda = emit(kernel)  # IR -> CUDA C++
+    dump(function, "3-kernel.cu", lambda: cuda)
+    cubin = nvrtc.compile(cuda, name=function.name)  # CUDA C++ -> cubin, cached on disk
+    dump(function, "4-ptxas.log", lambda: cubin.log)
+    dump(function, "5-kernel.cubin", lambda: cubin.code)
+    return Program(kernel, cuda, cubin)
+
+
+def dump(function: Function, stage: str, content: object) -> None:
+    """Write what ``content()`` returns to the dump folder, where one is set."""
+    folder = option.debug.dump_dir
+    if folder is None or not callable(content):
+        return
+    path = Path(folder) / function.name / stage
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content()
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())

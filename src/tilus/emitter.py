@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a kernel to CUDA C++ for NVRTC: readable text without a single include.
+
+Each statement carries its place in the kernel's source as a comment. Instructions write themselves through the
+:class:`Emitter`, which implements :class:`tilus.ir.Emitter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilus.ir import (
+    OPERATORS,
+    Assign,
+    Barrier,
+    Break,
+    Builtin,
+    Cast,
+    Const,
+    Continue,
+    Declare,
+    Element,
+    Expr,
+    ExprLike,
+    For,
+    GlobalTensor,
+    Group,
+    If,
+    Instruction,
+    Kernel,
+    Operation,
+    RegisterTensor,
+    Return,
+    Scalar,
+    Select,
+    SetElement,
+    SharedTensor,
+    Stmt,
+    Threads,
+    Var,
+    While,
+    as_expr,
+    nonnegative,
+    walk,
+)
+from tilus.layout import RegisterLayout, SharedLayout
+
+PREAMBLE = """\
+typedef unsigned short half_t;  /* the bits of a 16-bit float */
+struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };"""
+
+FLOOR = """\
+template <class T> __device__ __forceinline__ T floor_mod(T a, T b) {
+  const T r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
+  return (a - floor_mod(a, b)) / b;
+}"""
+
+
+ELECT_ONE = """\
+/* True in exactly one thread of a converged warp. */
+__device__ __forceinline__ bool elect_one() {
+  unsigned elected;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(elected));
+  return elected;
+}"""
+
+
+def emit(kernel: Kernel) -> str:
+    """Return the CUDA C++ source of ``kernel``; its entry point has the function's name."""
+    return Emitter(kernel).source()
+
+
+class Emitter:
+    """The text of one kernel as it grows."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.function, self.plan = kernel, kernel.function, kernel.plan
+        self.threads: Threads = self.function.threads
+        self._lines: list[str] = []
+        self._helpers: dict[str, None] = {}
+        self._depth = 1
+        self._names: dict[object, str] = {}
+        self._taken: dict[str, int] = {}
+        self._barriers: dict[Threads, int] = {}
+        self._accumulated = self._find_accumulated()
+
+    def source(self) -> str:
+        """Return the whole translation unit."""
+        parameters = [
+            f"const __grid_constant__ CUtensorMap {m.name}" for m in self.plan.tensor_maps
+        ]
+        for p in self.function.params:
+            star = "*" if p.pointer else " "
+            parameters.append(f"{p.dtype.cpp} {star}{self.name(p.var)}")
+        self._statements(self.function.body)
+        bounds = f"__launch_bounds__({self.function.threads.count})"
+        head = (
+            f'extern "C" __global__ void {bounds}\n{self.function.name}('
+            + ",\n    ".join(parameters)
+            + ") {"
+        )
+        start = [
+            "  extern __shared__ __align__(1024) unsigned char shared_memory[];",
+            "  const unsigned smem = (unsigned)__cvta_generic_to_shared(shared_memory);",
+            "  const unsigned warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);",
+        ]
+        parts = [PREAMBLE, *self._helpers, "\n".join([head, *start, *self._lines, "}"])]
+        return "\n\n".join(parts) + "\n"
+
+    def line(self, text: str) -> None:
+        self._lines.append("  " * self._depth + text)
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        self.line(f"{header} {{".lstrip())
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        if self.threads.count == 1:
+            yield
+            return
+        self.helper(ELECT_ONE)
+        with self.block("if (elect_one())"):
+            yield
+        self.line("__syncwarp();")
+
+    def helper(self, text: str) -> None:
+        self._helpers.setdefault(text)
+
+    def fresh(self, stem: str) -> str:
+        count = self._taken.get(stem, 0)
+        self._taken[stem] = count + 1
+        return f"{stem}_{count}" if count else stem
+
+    def name(self, thing: Var | RegisterTensor) -> str:
+        """Return the C identifier of a variable or register tensor."""
+        if thing not in self._names:
+            self._names[thing] = self.fresh(thing.name)
+        return self._names[thing]
+
+    def registers(self, tensor: RegisterTensor) -> str:
+        return self.name(tensor)
+
+    def register_layout(self, tensor: RegisterTensor) -> RegisterLayout:
+        return self.plan.registers[tensor]
+
+    def shared_layout(self, tensor: SharedTensor) -> SharedLayout:
+        return self.plan.shared[tensor.buffer]
+
+    def shared(self, tensor: SharedTensor, extra: int = 0) -> str:
+        place = as_expr(self.plan.places[tensor.buffer] + extra)
+        return f"smem + {self.expr(tensor.offset * tensor.dtype.nbytes + place)}"
+
+    def barrier(self, barrier: Barrier) -> str:
+        place = self.plan.places[barrier.array]
+        return f"smem + {self.expr(barrier.index * 8 + place)}"
+
+    def pointer(self, view: GlobalTensor) -> str:
+        return self.name(view.pointer)
+
+    def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> str:
+        layout = self.shared_layout(tile)
+        box = (layout.rows, layout.panel_columns)
+        return "&" + next(m.name for m in self.plan.tensor_maps if m.view is view and m.box == box)
+
+    def declare(self, tensor: RegisterTensor, init: Scalar | None) -> None:
+        name = self.name(tensor)
+        if tensor in self.plan.bits:
+            ones = (1 << tensor.shape[0]) - 1 if init else 0
+            self.line(f"unsigned {name} = {ones:#x};  // one bit an element")
+            return
+        count = tensor.shape[0] if tensor.replicated else self.register_layout(tensor).registers
+        self.line(f"{tensor.dtype.cpp} {name}[{count}];")
+        if init is not None:
+            self.line("#pragma unroll")
+            self.line(f"for (int r = 0; r < {count}; ++r) {name}[r] = {self.expr(init)};")
+
+    def sync_threads(self) -> None:
+        threads = self.threads
+        if threads == self.function.threads:
+            self.line("__syncthreads();")
+        elif threads.count <= 32:
+            self.line("__syncwarp();")
+        else:
+            number = self._barriers.setdefault(threads, len(self._barriers) + 1)
+            self.line(f'asm volatile("bar.sync {number}, {threads.count};" ::: "memory");')
+
+    def expr(self, x: ExprLike) -> str:
+        x = as_expr(x)
+        match x:
+            case Const(value=value, dtype=dtype):
+                return literal(value, dtype.kind, dtype.bits)
+            case Var():
+                return self.name(x)
+            case Builtin(name=name):
+                return f"(int){name}"
+            case Cast(x=inner, dtype=dtype):
+                return f"({dtype.cpp}){self.expr(inner)}"
+            case Select(cond=cond, a=a, b=b):
+                return f"({self.expr(cond)} ? {self.expr(a)} : {self.expr(b)})"
+            case Element(tensor=tensor, index=index):
+                return self._element(tensor, index)
+            case Operation(op=op, args=args):
+                return self._operation(op, args)
+        raise AssertionError(f"unknown expression {x!r}")
+
+    def _operation(self, op: str, args: tuple[Expr, ...]) -> str:
+        row, texts = OPERATORS[op], [self.expr(a) for a in args]
+        if row.floor and not all(nonnegative(a, self.plan.nonnegative) for a in args):
+            self.helper(FLOOR)
+            return row.floor.format(*texts)
+        return row.cuda.format(*texts)
+
+    def _element(self, tensor: RegisterTensor, index: Expr) -> str:
+        """Read an element: a bit of the word, or a chain of selects, since registers have no address."""
+        name, i = self.name(tensor), self.expr(index)
+        if tensor in self.plan.bits:
+            return f"({name} >> {i} & 1)"
+        if isinstance(index, Const):
+            return f"{name}[{i}]"
+        chain = f"{name}[{tensor.shape[0] - 1}]"
+        for e in reversed(range(tensor.shape[0] - 1)):
+            chain = f"{i} == {e} ? {name}[{e}] : {chain}"
+        return f"({chain})"
+
+    def _set_element(self, stmt: SetElement) -> None:
+        tensor, index, value = stmt.tensor, stmt.index, stmt.value
+        name, i = self.name(tensor), self.expr(index)
+        if tensor in self.plan.bits:
+            self.line(self._set_bit(name, i, tensor, index, value))
+        elif isinstance(index, Const):
+            self.line(f"{name}[{i}] = {self.expr(value)};")
+        else:
+            chosen = self.fresh("chosen")
+            self.line(f"const {tensor.dtype.cpp} {chosen} = {self.expr(value)};")
+            for e in range(tensor.shape[0]):
+                self.line(f"{name}[{e}] = {i} == {e} ? {chosen} : {name}[{e}];")
+
+    def _set_bit(self, name: str, i: str, tensor: RegisterTensor, index: Expr, value: Expr) -> str:
+        match value:
+            case Operation(op="^", args=(Element(tensor=t, index=at), Const(value=1))):
+                if t is tensor and at is index:
+                    return f"{name} ^= 1u << {i};"
+        return f"{name} = ({name} & ~(1u << {i})) | ((unsigned){self.expr(value)} << {i});"
+
+    def _statements(self, body: tuple[Stmt, ...]) -> None:
+        previous: Stmt | None = None
+        for stmt in body:
+            self._statement(stmt, previous)
+            previous = stmt
+
+    def _statement(self, stmt: Stmt, previous: Stmt | None) -> None:
+        match stmt:
+            case Instruction():
+                self._instruction(stmt)
+            case Declare(var=var, value=value):
+                self.line(f"{var.dtype.cpp} {self.name(var)} = {self.expr(value)};")
+            case Assign(var=var, value=value):
+                self.line(f"{self.name(var)} = {self.expr(value)};")
+            case SetElement():
+                self._set_element(stmt)
+            case Group():
+                self._group(stmt, previous)
+            case For() | While() | If():
+                self._control(stmt)
+            case Break():
+                self.line("break;")
+            case Continue():
+                self.line("continue;")
+            case Return():
+                self.line("return;")
+
+    def _instruction(self, stmt: Instruction) -> None:
+        self._settle(stmt)
+        at = len(self._lines)
+        stmt.emit(self)
+        if len(self._lines) > at:
+            comment = f"// {stmt.location}  {type(stmt).__name__}"
+            self._lines.insert(at, "  " * self._depth + comment)
+
+    def _control(self, stmt: For | While | If) -> None:
+        match stmt:
+            case If(cond=cond, then=then, orelse=orelse):
+                with self.block(f"if ({self.expr(cond)})"):
+                    self._statements(then)
+                if orelse:
+                    with self.block("else"):
+                        self._statements(orelse)
+            case While(cond=cond, body=body):
+                with self.block(f"while ({self.expr(cond)})"):
+                    self._statements(body)
+            case For():
+                self._for(stmt)
+
+    def _for(self, stmt: For) -> None:
+        if stmt.unroll is not None:
+            self.line(f"#pragma unroll {stmt.unroll or ''}".rstrip())
+        i, step = self.name(stmt.var), self.expr(stmt.step)
+        compare = "<" if nonnegative(stmt.step, self.plan.nonnegative) else ">"
+        head = f"{stmt.var.dtype.cpp} {i} = {self.expr(stmt.start)}; {i} {compare} {self.expr(stmt.stop)}; {i} += {step}"
+        with self.block(f"for ({head})"):
+            self._statements(stmt.body)
+
+    def _group(self, stmt: Group, previous: Stmt | None) -> None:
+        """Let only some threads run the body; neighbouring groups without common threads form one if/else chain."""
+        outer, self.threads = self.threads, stmt.threads
+        header = f"if ({self._condition(stmt, outer)})"
+        if isinstance(previous, Group) and _apart(previous.threads, stmt.threads):
+            header = f"else {header}"
+        self.line(f"// {stmt.location}  {stmt.threads.role}")
+        with self.block(header):
+            if stmt.registers is not None:
+                self._budget(stmt.registers)
+            self._statements(stmt.body)
+        self.threads = outer
+        if stmt.threads.count < 32:
+            self.line("__syncwarp();")  # one-thread work is over: the warp goes on together
+
+    def _condition(self, stmt: Group, outer: Threads) -> str:
+        threads = stmt.threads
+        if stmt.elect:
+            self.helper(ELECT_ONE)
+            return (
+                "elect_one()"
+                if outer.count <= 32
+                else f"warp == {threads.begin // 32} && elect_one()"
+            )
+        if threads.begin % 32 or threads.count % 32:
+            unit, first, last = "threadIdx.x", threads.begin, threads.end - 1
+        else:
+            unit, first, last = "warp", threads.begin // 32, threads.end // 32 - 1
+        if first == last:
+            return f"{unit} == {first}"
+        return f"{unit} <= {last}" if first == 0 else f"{unit} >= {first} && {unit} <= {last}"
+
+    def _budget(self, registers: int) -> None:
+        even = 65536 // self.function.threads.count // 8 * 8
+        action = "inc" if registers > even else "dec"
+        self.line(f'asm volatile("setmaxnreg.{action}.sync.aligned.u32 {registers};");')
+
+    def _find_accumulated(self) -> set[RegisterTensor]:
+        """Return the tiles that asynchronous instructions accumulate into."""
+        return {
+            getattr(stmt, effect.field)
+            for stmt in walk(self.function.body)
+            if isinstance(stmt, Instruction)
+            for effect in stmt.effects
+            if effect.kind == "accumulate" and effect.done
+        }
+
+    def _settle(self, stmt: Instruction) -> None:
+        """Keep the compiler from reading an accumulator before the wait in front of ``stmt``.
+
+        WGMMA writes registers behind the compiler's back; an empty asm that "changes" them cannot move before the wait.
+        """
+        for effect in stmt.effects:
+            tensor = getattr(stmt, effect.field)
+            if effect.kind == "read" and tensor in self._accumulated:
+                name, count = self.name(tensor), self.register_layout(tensor).registers
+                self.line("#pragma unroll")
+                self.line(
+                    f'for (int r = 0; r < {count}; ++r) asm volatile("" : "+f"({name}[r]) :: "memory");'
+                )
+
+
+def _apart(a: Threads, b: Threads) -> bool:
+    return a.end <= b.begin or b.end <= a.begin
+
+
+def literal(value: Scalar, kind: str, bits: int) -> str:
+    """Return a number as a C literal of its type."""
+    if kind == "b":
+        return "true" if value else "false"
+    if kind == "f":
+        return float_literal(float(value), bits)
+    suffix = ("u" if kind == "u" else "") + ("ll" if bits == 64 else "")
+    return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
+
+
+def float_literal(value: float, bits: int) -> str:
+    """Return a float as an exact C literal; NaN and infinity by their bits."""
+    if value != value or value in (float("inf"), float("-inf")):
+        sign = "-" if value == float("-inf") else ""
+        word = "0x7fffffff" if value != value else "0x7f800000"
+        return f"({sign}__int_as_float({word}))"
+    return f"{value!r}f" if bits == 32 else repr(value)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be said of an expression without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from tilus.ir.expr import Builtin, Cast, Const, Expr, Operation, Select, Var
+
+_MONOTONE = {"+", "*", "//", "<<", ">>", "min", "|", "^"}
+
+
+def nonnegative(x: Expr, known: Set[Var]) -> bool:
+    """Say whether ``x`` cannot be negative, if the variables in ``known`` are not (overflow aside)."""
+    if x.dtype.kind in "ub":
+        return True
+    match x:
+        case Const(value=value):
+            return value >= 0
+        case Builtin():
+            return True
+        case Var():
+            return x in known
+        case Cast(x=inner):
+            return inner.dtype.bits <= x.dtype.bits and nonnegative(inner, known)
+        case Select(a=a, b=b):
+            return nonnegative(a, known) and nonnegative(b, known)
+        case Operation(op="%", args=(_, b)):
+            return nonnegative(b, known)
+        case Operation(op="max" | "&", args=args):
+            return any(nonnegative(a, known) for a in args)
+        case Operation(op=op, args=args) if op in _MONOTONE:
+            return all(nonnegative(a, known) for a in args)
+    return False

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose the layout of every tile: what instructions ask for first, a simple default for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilus.errors import LanguageError, Location
+from tilus.ir import (
+    Function,
+    GlobalTensor,
+    Instruction,
+    RegisterTensor,
+    SharedBuffer,
+    SharedTensor,
+    TensorMap,
+    walk,
+)
+from tilus.layout import RegisterLayout, SharedLayout, blocked, swizzle_for
+
+
+@dataclass
+class Layouts:
+    """The choices so far; implements :class:`tilus.ir.Constraints` for the instruction at ``location``."""
+
+    registers: dict[RegisterTensor, RegisterLayout] = field(default_factory=dict)
+    shared: dict[SharedBuffer, SharedLayout] = field(default_factory=dict)
+    tensor_maps: tuple[TensorMap, ...] = ()
+    location: Location | None = None
+    _same: list[tuple[RegisterTensor, RegisterTensor]] = field(default_factory=list)
+    _mapped: list[tuple[GlobalTensor, SharedBuffer]] = field(default_factory=list)
+
+    def register(self, tensor: RegisterTensor, layout: RegisterLayout) -> None:
+        if self.registers.setdefault(tensor, layout) != layout:
+            message = (
+                f"{tensor.name} must have one register layout, but its uses need two different ones"
+            )
+            raise LanguageError(message, self.location)
+
+    def same(self, a: RegisterTensor, b: RegisterTensor) -> None:
+        self._same.append((a, b))
+
+    def swizzled(self, tensor: SharedTensor) -> None:
+        buffer = tensor.buffer
+        row_bytes = buffer.shape[-1] * buffer.dtype.nbytes
+        swizzle = swizzle_for(row_bytes)
+        if swizzle is None:
+            message = f"{buffer.name}: rows must be a multiple of 32 bytes, got {row_bytes} bytes"
+            raise LanguageError(message, buffer.location)
+        self.shared[buffer] = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes, swizzle)
+
+    def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> None:
+        self._mapped.append((view, tile.buffer))
+
+    def finish(self, function: Function) -> None:
+        """Spread the demands over tiles of one layout, then give defaults and make the tensor maps."""
+        self._spread()
+        for stmt in walk(function.body):
+            self._default(getattr(stmt, "out", None), stmt.location)
+        self._spread()
+        for view, buffer in self._mapped:
+            self._add_map(view, self.shared[buffer])
+
+    def _spread(self) -> None:
+        for pair in self._same + self._same[::-1]:
+            for known, other in (pair, pair[::-1]):
+                if known in self.registers:
+                    self.register(other, self.registers[known])
+
+    def _default(self, tensor: object, location: Location) -> None:
+        match tensor:
+            case SharedTensor(buffer=buffer) if buffer not in self.shared:
+                self.shared[buffer] = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes)
+            case RegisterTensor(replicated=False) if tensor not in self.registers:
+                layout = blocked(tensor.shape, tensor.threads.count, tensor.dtype.nbytes)
+                if layout is None:
+                    n = tensor.threads.count
+                    message = f"{tensor.name}: {n} threads must divide the tile evenly, got {list(tensor.shape)}"
+                    raise LanguageError(message, location)
+                self.registers[tensor] = layout
+                self._spread()
+
+    def _add_map(self, view: GlobalTensor, layout: SharedLayout) -> None:
+        box = (layout.rows, layout.panel_columns)
+        if not any(m.view is view and m.box == box for m in self.tensor_maps):
+            count = sum(m.view is view for m in self.tensor_maps)
+            name = f"{view.name}_map{count or ''}"
+            self.tensor_maps += (TensorMap(name, view, box, layout.swizzle),)
+
+
+def choose_layouts(function: Function) -> Layouts:
+    """Return layouts for every register tile and shared buffer of ``function``, and its tensor maps."""
+    layouts = Layouts()
+    for stmt in walk(function.body):
+        if isinstance(stmt, Instruction):
+            layouts.location = stmt.location
+            stmt.constrain(layouts)
+    layouts.finish(function)
+    return layouts
