@@ -317,7 +317,8 @@ def apply(op: str, *operands: ExprLike) -> Expr:
     result = boolean if row.logical else dtype
     if all(isinstance(x, Const) for x in args):
         return Const(wrap(row.python(*(x.value for x in args)), result), result)  # type: ignore[attr-defined]
-    return neutral(op, args, dtype) or Operation(op, tuple(args), result)
+    simple = neutral(op, args, dtype)
+    return Operation(op, tuple(args), result) if simple is None else simple
 
 
 def neutral(op: str, args: list[Expr], dtype: DType) -> Expr | None:

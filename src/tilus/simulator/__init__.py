@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulator: executes a kernel's IR on the CPU, thread groups and engines concurrently.
+
+One thread block at a time is simulated as discrete events. Each thread group is a coroutine with a
+clock of its own; TMA, the tensor cores and bulk stores are engines whose effects land when a
+:class:`Schedule` says. What it computes is exact in the order the schedule chose; what it times is
+a model (:class:`Costs`).
+"""
+
+from tilus.ir.trace import Event
+from tilus.simulator.grid import Result, run
+from tilus.simulator.schedule import SCHEDULES, Costs, Early, Late, Schedule, Shuffled
+
+__all__ = [
+    "SCHEDULES",
+    "Costs",
+    "Early",
+    "Event",
+    "Late",
+    "Result",
+    "Schedule",
+    "Shuffled",
+    "run",
+]

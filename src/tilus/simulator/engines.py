@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The asynchronous engines: effects in flight, and the commit groups that wait for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tilus import ir
+from tilus.errors import Location
+from tilus.simulator.barriers import IssuedBarrier
+from tilus.simulator.group import ThreadGroup
+
+LANES = {"tma": "TMA engine", "wgmma": "tensor cores", "store": "bulk stores"}
+KINDS = {"tma": "copy", "wgmma": "compute", "store": "store"}
+
+Queue = tuple[str, int]
+"""Engine and first issuing thread: what commit groups belong to."""
+
+
+@dataclass(eq=False)
+class Effect:
+    """What an engine works on: ``land`` carries it out, at ``time`` or when the schedule says."""
+
+    engine: str
+    group: ThreadGroup
+    location: Location
+    land: Callable[[], None]
+    what: str
+    start: float
+    time: float
+    order: int
+    barriers: tuple[IssuedBarrier, ...]
+    landed: bool = False
+
+    @property
+    def queue(self) -> Queue:
+        return self.engine, self.group.threads.begin
+
+
+@dataclass(frozen=True)
+class EffectWait(ir.Wait):
+    """A wait that some effects can end: those for which ``needs`` is true."""
+
+    needs: Callable[[Effect], bool] = lambda effect: False
+
+
+class Engines:
+    """All effects of one block that have not landed, and its commit groups."""
+
+    def __init__(self) -> None:
+        self.pending: list[Effect] = []
+        self._open: defaultdict[Queue, list[Effect]] = defaultdict(list)
+        self._groups: defaultdict[Queue, list[list[Effect]]] = defaultdict(list)
+
+    def launch(self, effect: Effect) -> None:
+        """Take an effect into flight."""
+        self.pending.append(effect)
+        if (
+            effect.engine != "tma"
+        ):  # loads complete through an mbarrier, never through a commit group
+            self._open[effect.queue].append(effect)
+
+    def land(self, effect: Effect) -> None:
+        """Carry the effect out."""
+        self.pending.remove(effect)
+        effect.landed = True
+        effect.land()
+
+    def landable(self) -> Iterator[Effect]:
+        """Yield what may land next: any load or store, the oldest product of each warp group."""
+        busy = set()
+        for effect in self.pending:
+            if effect.engine != "wgmma" or effect.queue not in busy:
+                yield effect
+            busy.add(effect.queue)
+
+    def commit(self, queue: Queue) -> None:
+        """Close the effects launched since the last commit into one group."""
+        self._groups[queue].append(self._open.pop(queue, []))
+
+    def wait(self, queue: Queue, pending: int) -> EffectWait:
+        """Return the wait until at most the ``pending`` newest commit groups have not landed."""
+        self._groups[queue] = [g for g in self._groups[queue] if not all(e.landed for e in g)]
+        groups = self._groups[queue]
+        awaited = [e for group in groups[: max(0, len(groups) - pending)] for e in group]
+        return EffectWait(
+            ready=lambda: all(e.landed for e in awaited),
+            describe=lambda: f"{sum(not e.landed for e in awaited)} effects of {LANES[queue[0]]}",
+            facts=lambda: {"engine": queue[0], "pending": pending},
+            needs=lambda effect: effect in awaited,
+        )
+
+    def uncommitted(self) -> Effect | None:
+        """Return an effect that no commit group holds, or None."""
+        return next((effects[0] for effects in self._open.values() if effects), None)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a kernel: arguments in, blocks of the grid one after another, a result out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilus import ir
+from tilus.errors import ArgumentError, SimulationError
+from tilus.ir.trace import Event
+from tilus.simulator.group import Block, ThreadGroup
+from tilus.simulator.machine import BlockMachine
+from tilus.simulator.memory import GlobalMemory
+from tilus.simulator.schedule import SCHEDULES, Schedule
+from tilus.simulator.scheduler import Scheduler
+from tilus.simulator.trace import Trace
+
+MAX_STEPS = 1_000_000
+
+Argument = int | float | bool | NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a simulation found: cycles of each block, and the events where asked for.
+
+    Cycles are estimates of the ``timed`` schedule; under the others they only order events.
+    """
+
+    blocks: Mapping[Block, float]
+    events: tuple[Event, ...]
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of the slowest block; 0 for an empty grid."""
+        return max(self.blocks.values(), default=0.0)
+
+
+def run(
+    kernel: ir.Kernel,
+    arguments: Mapping[str, Argument],
+    *,
+    schedule: str | Callable[[Random], Schedule] = "timed",
+    seed: int = 0,
+    blocks: Iterable[Block] | None = None,
+    trace: bool = False,
+    max_steps: int = MAX_STEPS,
+) -> Result:
+    """Execute ``kernel`` on NumPy arrays, block after block, and change the arrays it writes.
+
+    ``arguments`` holds a number for every scalar parameter and, for every pointer, a
+    one-dimensional contiguous array that begins where the pointer points. ``schedule`` is
+    ``"timed"``, ``"early"``, ``"late"`` or ``"random"`` (or makes a :class:`Schedule` from a random
+    generator); one ``seed`` gives one result. ``blocks`` selects blocks of the grid. Raises
+    :class:`SimulationError` for a deadlock, a broken protocol, more than ``max_steps`` statements
+    in one block, or what is not modelled; :class:`ArgumentError` for arguments that do not fit.
+    """
+    function = kernel.function
+    if function.cluster != (1, 1, 1):
+        raise SimulationError("not modelled", f"{function.location}: clusters", name="cluster")
+    scalars, memory = _bind(function, arguments)
+    grid = _grid(function, scalars)
+    cycles, events = {}, []
+    for block in _selected(grid, blocks):
+        plan = _schedule(schedule)(Random(f"{seed}/{block}"))
+        recorder = Trace(block, trace)
+        machine = BlockMachine(kernel.plan, memory, plan, block)
+        root = ThreadGroup(function.threads, function.location, None)
+        root.scalars, root.builtins = dict(scalars), _builtins(block, grid)
+        scheduler = Scheduler(machine, plan, recorder, max_steps)
+        scheduler.spawn(root, function.body)
+        cycles[block] = scheduler.run()
+        events += recorder.events
+    return Result(cycles, tuple(events))
+
+
+def _bind(
+    function: ir.Function, arguments: Mapping[str, Argument]
+) -> tuple[dict[ir.Var, ir.Scalar], GlobalMemory]:
+    """Check the arguments against the parameters and split them into scalars and memory."""
+    scalars: dict[ir.Var, ir.Scalar] = {}
+    arrays: dict[ir.Var, NDArray[Any]] = {}
+    for p in function.params:
+        if p.name not in arguments:
+            raise ArgumentError(p.name, "given", "nothing", "Pass it in `arguments`.")
+        value = arguments[p.name]
+        if p.pointer:
+            arrays[p.var] = _array(p, value)
+        else:
+            scalars[p.var] = _scalar(p, value)
+    return scalars, GlobalMemory(arrays)
+
+
+def _array(param: ir.Param, value: Argument) -> NDArray[Any]:
+    rule = f"a one-dimensional contiguous NumPy array of {param.dtype}"
+    if not isinstance(value, np.ndarray):
+        raise ArgumentError(param.name, rule, type(value).__name__, "Pass an array.")
+    if value.ndim != 1 or value.dtype != param.dtype.numpy or not value.flags.c_contiguous:
+        found = f"{value.dtype} of shape {value.shape}, strides {value.strides}"
+        raise ArgumentError(param.name, rule, found, "Pass `array.reshape(-1)` of its base.")
+    return value
+
+
+def _scalar(param: ir.Param, value: Argument) -> ir.Scalar:
+    rule = f"a value of {param.dtype}"
+    if isinstance(value, np.ndarray):
+        raise ArgumentError(param.name, rule, "an array", "Pass a number.")
+    if not param.dtype.is_float and ir.wrap(value, param.dtype) != value:
+        raise ArgumentError(param.name, rule, value, "Pass a value that fits.")
+    return ir.wrap(value, param.dtype)
+
+
+def _grid(function: ir.Function, scalars: Mapping[ir.Var, ir.Scalar]) -> Block:
+    x, y, z = (int(ir.evaluate(n, scalars)) for n in function.blocks)  # type: ignore[arg-type]
+    return x, y, z
+
+
+def _selected(grid: Block, blocks: Iterable[Block] | None) -> list[Block]:
+    """Return the blocks to run, x fastest where all of them do."""
+    if blocks is None:
+        return [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(grid)))]
+    chosen = list(blocks)
+    for block in chosen:
+        if not all(0 <= i < n for i, n in zip(block, grid, strict=True)):
+            raise ArgumentError("blocks", f"inside the grid {grid}", block, "Choose other blocks.")
+    return chosen
+
+
+def _builtins(block: Block, grid: Block) -> dict[str, ir.Scalar]:
+    names: dict[str, ir.Scalar] = {"clusterRank": 0}
+    for axis, i, n in zip("xyz", block, grid, strict=True):
+        names[f"blockIdx.{axis}"], names[f"gridDim.{axis}"] = i, n
+    return names
+
+
+def _schedule(choice: str | Callable[[Random], Schedule]) -> Callable[[Random], Schedule]:
+    if not isinstance(choice, str):
+        return choice
+    if choice not in SCHEDULES:
+        raise ArgumentError(
+            "schedule", "one of " + ", ".join(SCHEDULES), repr(choice), "Choose one."
+        )
+    return SCHEDULES[choice]
