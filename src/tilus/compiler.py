@@ -16,7 +16,8 @@ from tilus.printer import show
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A compiled kernel: its IR and plan, the generated CUDA, and NVRTC's cubin with its resource report.
+    """A compiled kernel: its IR and plan, the generated CUDA, and NVRTC's cubin with its resource
+    report.
 
     The cubin's entry point takes the plan's tensor maps (by value), then the function's parameters.
     """
@@ -27,7 +28,8 @@ class Program:
 
 
 def lower(script: object, arguments: Mapping[str, object]) -> Kernel:
-    """Turn a script's ``__call__`` into a planned kernel; ``arguments`` are its compile-time values.
+    """Turn a script's ``__call__`` into a planned kernel; ``arguments`` are its compile-time
+    values.
 
     Needs no GPU and no CUDA library: this is all the simulator asks for.
     """

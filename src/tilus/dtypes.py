@@ -13,8 +13,9 @@ from numpy.typing import DTypeLike
 class DType:
     """A scalar type.
 
-    ``kind`` is ``"f"``, ``"i"``, ``"u"`` or ``"b"``; ``cpp`` the type in generated CUDA (it includes no header, so a 16-bit
-    float is carried as its bits); ``ptx`` the type suffix in PTX; ``tma`` the name in ``CUtensorMapDataType``.
+    ``kind`` is ``"f"``, ``"i"``, ``"u"`` or ``"b"``; ``cpp`` the type in generated CUDA (it
+    includes no header, so a 16-bit float is carried as its bits); ``ptx`` the type suffix in PTX;
+    ``tma`` the name in ``CUtensorMapDataType``.
     """
 
     name: str

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a kernel to CUDA C++ for NVRTC: readable text without a single include.
 
-Each statement carries its place in the kernel's source as a comment. Instructions write themselves through the
-:class:`Emitter`, which implements :class:`tilus.ir.Emitter`.
+Each statement carries its place in the kernel's source as a comment. Instructions write themselves
+through the :class:`Emitter`, which implements :class:`tilus.ir.Emitter`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ ELECT_ONE = """\
 /* True in exactly one thread of a converged warp. */
 __device__ __forceinline__ bool elect_one() {
   unsigned elected;
-  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(elected));
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }"
+               : "=r"(elected));
   return elected;
 }"""
 
@@ -136,6 +137,7 @@ class Emitter:
         self._helpers.setdefault(text)
 
     def fresh(self, stem: str) -> str:
+        stem = stem.strip("_") or "i"
         count = self._taken.get(stem, 0)
         self._taken[stem] = count + 1
         return f"{stem}_{count}" if count else stem
@@ -183,6 +185,9 @@ class Emitter:
             self.line("#pragma unroll")
             self.line(f"for (int r = 0; r < {count}; ++r) {name}[r] = {self.expr(init)};")
 
+    def thread(self) -> str:
+        return f"(threadIdx.x - {self.threads.begin})" if self.threads.begin else "threadIdx.x"
+
     def sync_threads(self) -> None:
         threads = self.threads
         if threads == self.function.threads:
@@ -220,7 +225,8 @@ class Emitter:
         return row.cuda.format(*texts)
 
     def _element(self, tensor: RegisterTensor, index: Expr) -> str:
-        """Read an element: a bit of the word, or a chain of selects, since registers have no address."""
+        """Read an element: a bit of the word, or a chain of selects, since registers have no
+        address."""
         name, i = self.name(tensor), self.expr(index)
         if tensor in self.plan.bits:
             return f"({name} >> {i} & 1)"
@@ -305,12 +311,14 @@ class Emitter:
             self.line(f"#pragma unroll {stmt.unroll or ''}".rstrip())
         i, step = self.name(stmt.var), self.expr(stmt.step)
         compare = "<" if nonnegative(stmt.step, self.plan.nonnegative) else ">"
-        head = f"{stmt.var.dtype.cpp} {i} = {self.expr(stmt.start)}; {i} {compare} {self.expr(stmt.stop)}; {i} += {step}"
+        start, stop = self.expr(stmt.start), self.expr(stmt.stop)
+        head = f"{stmt.var.dtype.cpp} {i} = {start}; {i} {compare} {stop}; {i} += {step}"
         with self.block(f"for ({head})"):
             self._statements(stmt.body)
 
     def _group(self, stmt: Group, previous: Stmt | None) -> None:
-        """Let only some threads run the body; neighbouring groups without common threads form one if/else chain."""
+        """Let only some threads run the body; neighbouring groups without common threads form one
+        if/else chain."""
         outer, self.threads = self.threads, stmt.threads
         header = f"if ({self._condition(stmt, outer)})"
         if isinstance(previous, Group) and _apart(previous.threads, stmt.threads):
@@ -359,7 +367,8 @@ class Emitter:
     def _settle(self, stmt: Instruction) -> None:
         """Keep the compiler from reading an accumulator before the wait in front of ``stmt``.
 
-        WGMMA writes registers behind the compiler's back; an empty asm that "changes" them cannot move before the wait.
+        WGMMA writes registers behind the compiler's back; an empty asm that "changes" them cannot
+        move before the wait.
         """
         for effect in stmt.effects:
             tensor = getattr(stmt, effect.field)
@@ -367,7 +376,8 @@ class Emitter:
                 name, count = self.name(tensor), self.register_layout(tensor).registers
                 self.line("#pragma unroll")
                 self.line(
-                    f'for (int r = 0; r < {count}; ++r) asm volatile("" : "+f"({name}[r]) :: "memory");'
+                    f"for (int r = 0; r < {count}; ++r) "
+                    f'asm volatile("" : "+f"({name}[r]) :: "memory");'
                 )
 
 

@@ -4,11 +4,11 @@
 ::
 
     TilusError
-    ├── LanguageError     the kernel's source breaks a rule of the language (has a place and a caret)
-    ├── ArgumentError     a value given by the caller breaks a rule (wrong dtype, misaligned pitch, ...)
+    ├── LanguageError     the kernel's source breaks a rule of the language (place and caret)
+    ├── ArgumentError     a value given by the caller breaks a rule (dtype, pitch, ...)
     ├── CompileError      NVRTC or ptxas refused the kernel, or made code we refuse
-    ├── DeviceError       the GPU, the driver or a CUDA library is missing, too old, or reports a failure
-    └── SimulationError   the simulator's verdict: deadlock, race, protocol, wrong result
+    ├── DeviceError       GPU, driver or a CUDA library missing, too old, or failing
+    └── SimulationError   the simulator's verdict: deadlock, race, protocol, not modelled
 
 Every message says what was found, which rule it breaks and what to do instead.
 """
@@ -32,7 +32,8 @@ class Location:
         return f"{self.file}:{self.line}"
 
     def excerpt(self) -> str:
-        """Return the source line with carets below the marked columns, or '' if there is no source."""
+        """Return the source line with carets below the marked columns, or '' if there is no
+        source."""
         text = linecache.getline(self.file, self.line).rstrip("\n")
         if not text:
             return ""
@@ -69,7 +70,8 @@ class ArgumentError(TilusError, ValueError):
 
 
 class CompileError(TilusError):
-    """NVRTC or ptxas refused the kernel, or produced code that we refuse (spills, serialised WGMMA)."""
+    """NVRTC or ptxas refused the kernel, or produced code that we refuse (spills, serialised
+    WGMMA)."""
 
 
 class DeviceError(TilusError):
@@ -79,8 +81,9 @@ class DeviceError(TilusError):
 class SimulationError(TilusError):
     """The simulator's verdict on a kernel.
 
-    ``verdict`` is ``"deadlock"``, ``"race"``, ``"protocol"`` or ``"not modelled"``; ``facts`` holds what the message
-    says in a form that tests and pages can use (role, block, barrier, stage, phase, ...).
+    ``verdict`` is ``"deadlock"``, ``"race"``, ``"protocol"`` or ``"not modelled"``; ``facts`` holds
+    what the message says in a form that tests and pages can use (role, block, barrier, stage,
+    phase, ...).
     """
 
     def __init__(self, verdict: str, message: str, **facts: object) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How tiles lie in registers and in shared memory: index arithmetic, once for both backends.
 
-A register layout writes each coordinate of an element as a sum of digits of the thread number and of the register number,
-so that the same object yields NumPy index arrays and C expressions. A shared layout is a row-major tile, cut into panels
-as wide as a swizzle row, with the 16-byte chunks of a row exchanged as TMA does.
+A register layout writes each coordinate of an element as a sum of digits of the thread number and
+of the register number, so that the same object yields NumPy index arrays and C expressions. A
+shared layout is a row-major tile, cut into panels as wide as a swizzle row, with the 16-byte chunks
+of a row exchanged as TMA does.
 """
 
 from __future__ import annotations
@@ -13,28 +14,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 
 class Swizzle(IntEnum):
-    """Width in bytes of the rows within which 16-byte chunks are exchanged (PTX ISA, "Swizzling modes")."""
+    """Width in bytes of the rows in which 16-byte chunks change places (PTX ISA, "Swizzling
+    modes").
+    """
 
     NONE = 0
     B32 = 32
     B64 = 64
     B128 = 128
 
-    def apply(self, offset: np.ndarray) -> np.ndarray:
-        """Return byte offsets after swizzling: address bits 4.. are xor-ed with bits 7..; as many as the width needs."""
+    def apply(self, offset: Any) -> Any:
+        """Return byte offsets with bits 4 and up xor-ed with bits 7 and up, as the width needs."""
         mask = max(self // 16 - 1, 0)
         return offset ^ (((offset >> 7) & mask) << 4)
 
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """A tile of ``shape`` elements of ``element_bytes``; with a swizzle, panels of ``swizzle`` bytes a row stand side by side.
+    """A tile of ``shape`` elements of ``element_bytes``; with a swizzle, panels of ``swizzle``
+    bytes a row stand side by side.
 
     The tile's first byte must be aligned to :attr:`alignment`.
     """
@@ -62,11 +66,13 @@ class SharedLayout:
 
     @property
     def alignment(self) -> int:
-        """Alignment of the tile in bytes: eight swizzle rows, so that the pattern starts at its beginning; else 16."""
+        """Alignment of the tile in bytes: eight swizzle rows, so that the pattern starts at its
+        beginning; else 16."""
         return max(8 * self.swizzle, 16)
 
     def offsets(self) -> np.ndarray:
-        """Return an int array of ``shape``: where each element lies, in elements from the start of the tile."""
+        """Return an int array of ``shape``: where each element lies, in elements from the start of
+        the tile."""
         return _shared_offsets(self)
 
 
@@ -76,12 +82,14 @@ def _shared_offsets(layout: SharedLayout) -> np.ndarray:
     panel, inner = col // layout.panel_columns, col % layout.panel_columns
     flat = (panel * layout.rows + row) * layout.panel_columns + inner
     swizzled = layout.swizzle.apply(flat * layout.element_bytes) // layout.element_bytes
-    swizzled.setflags(write=False)
-    return swizzled.reshape(layout.shape)
+    offsets = np.asarray(swizzled).reshape(layout.shape)
+    offsets.setflags(write=False)
+    return offsets
 
 
 def swizzle_for(row_bytes: int) -> Swizzle | None:
-    """Return the widest swizzle whose rows tile a row of ``row_bytes``, or None where there is none."""
+    """Return the widest swizzle whose rows tile a row of ``row_bytes``, or None where there is
+    none."""
     return next((s for s in (Swizzle.B128, Swizzle.B64, Swizzle.B32) if row_bytes % s == 0), None)
 
 
@@ -90,7 +98,8 @@ Source = Literal["thread", "register"]
 
 @dataclass(frozen=True)
 class Digit:
-    """``(number // divisor) % size * stride`` of the thread or register number, added to coordinate ``dim``."""
+    """``(number // divisor) % size * stride`` of the thread or register number, added to coordinate
+    ``dim``."""
 
     dim: int
     source: Source
@@ -113,7 +122,8 @@ class Digit:
 
 @dataclass(frozen=True)
 class RegisterLayout:
-    """Where the elements of a tile of ``shape`` live: ``registers`` of each of ``threads`` (numbered within their group)."""
+    """Where the elements of a tile of ``shape`` live: ``registers`` of each of ``threads``
+    (numbered within their group)."""
 
     shape: tuple[int, ...]
     threads: int
@@ -121,7 +131,8 @@ class RegisterLayout:
     digits: tuple[Digit, ...]
 
     def coordinates(self) -> np.ndarray:
-        """Return an int array ``[threads, registers, dimensions]``: the element each register holds."""
+        """Return an int array ``[threads, registers, dimensions]``: the element each register
+        holds."""
         thread, register = np.indices((self.threads, self.registers))
         result = np.zeros((self.threads, self.registers, len(self.shape)), dtype=int)
         for digit in self.digits:
@@ -147,9 +158,11 @@ class RegisterLayout:
 
 
 def wgmma_accumulator(m: int, n: int) -> RegisterLayout:
-    """Return the layout of a WGMMA accumulator of ``m`` (a multiple of 64) by ``n`` over 128 threads.
+    """Return the layout of a WGMMA accumulator of ``m`` (a multiple of 64) by ``n`` over 128
+    threads.
 
-    PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16": matrix D. Blocks of 64 rows follow each other.
+    PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16": matrix D. Blocks of 64 rows follow
+    each other.
     """
     return RegisterLayout(
         shape=(m, n),
@@ -168,7 +181,8 @@ def wgmma_accumulator(m: int, n: int) -> RegisterLayout:
 
 
 def blocked(shape: tuple[int, ...], threads: int, element_bytes: int) -> RegisterLayout | None:
-    """Return a row-major layout with 16-byte vectors where they fit: neighbouring threads hold neighbouring vectors.
+    """Return a row-major layout with 16-byte vectors where they fit: neighbouring threads hold
+    neighbouring vectors.
 
     None where ``threads`` do not divide the tile evenly.
     """

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every setting and every environment variable, in one place.
 
-========================  ===========================  ===========================================================
-environment variable      ``tilus.option...``          meaning
-========================  ===========================  ===========================================================
-``TILUS_DEVICE``          ``device("auto")``           ``auto`` (Hopper GPU if there is one, else simulator), ``cuda``,
-                                                       ``sim``
-``TILUS_CACHE_DIR``       ``cache_dir(path)``          where cubins and tuning results are kept
-``TILUS_WORKERS``         ``parallel_workers(n)``      threads that compile while tuning
-``TILUS_DUMP_DIR``        ``debug.dump_ir(path)``      write every stage of every compilation there
-========================  ===========================  ===========================================================
+====================  =======================  ====================================================
+environment variable  ``tilus.option...``      meaning
+====================  =======================  ====================================================
+``TILUS_DEVICE``      ``device("auto")``       ``auto`` (a Hopper GPU if there is one, else the
+                                               simulator), ``cuda``, ``sim``
+``TILUS_CACHE_DIR``   ``cache_dir(path)``      where cubins and tuning results are kept
+``TILUS_WORKERS``     ``parallel_workers(n)``  threads that compile while tuning
+``TILUS_DUMP_DIR``    ``debug.dump_ir(path)``  write every stage of every compilation there
+====================  =======================  ====================================================
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Debug:
         self._dump_dir = os.environ.get("TILUS_DUMP_DIR")
 
     def dump_ir(self, path: str | Path | None = "tilus-dump") -> None:
-        """Write the IR of every pass, CUDA, cubin and logs of later compilations below ``path``; None stops it."""
+        """Write the IR of every pass, CUDA, cubin and logs of later compilations below ``path``;
+        None stops it."""
         self._dump_dir = None if path is None else str(path)
 
     @property
@@ -63,7 +64,9 @@ class Option:
     def current_device(self) -> str:
         if self._device not in DEVICES:
             rule = "one of " + ", ".join(DEVICES)
-            raise ArgumentError("device (TILUS_DEVICE)", rule, repr(self._device), "Set one of them.")
+            raise ArgumentError(
+                "device (TILUS_DEVICE)", rule, repr(self._device), "Set one of them."
+            )
         return self._device
 
     @property
@@ -75,7 +78,9 @@ class Option:
     def current_workers(self) -> int:
         text = self._workers or str(len(os.sched_getaffinity(0)))
         if not text.isdigit() or int(text) < 1:
-            raise ArgumentError("parallel_workers (TILUS_WORKERS)", "an integer of at least 1", text, "Set one.")
+            raise ArgumentError(
+                "parallel_workers (TILUS_WORKERS)", "an integer of at least 1", text, "Set one."
+            )
         return int(text)
 
 

@@ -107,11 +107,9 @@ def _instruction(stmt: Instruction) -> str:
 
 def _value(x: object) -> str:
     match x:
-        case Const(value=value):
-            return repr(value)
-        case (
-            Var(name=name) | Builtin(name=name) | GlobalTensor(name=name) | BarrierArray(name=name)
-        ):
+        case Expr():
+            return _expr(x)
+        case GlobalTensor(name=name) | BarrierArray(name=name):
             return name
         case RegisterTensor(name=name) | DType(name=name):
             return name
@@ -119,6 +117,19 @@ def _value(x: object) -> str:
             return f"{array.name}[{_value(index)}]"
         case SharedTensor():
             return _shared(x)
+        case list() | tuple():
+            return "[" + ", ".join(_value(v) for v in x) + "]"
+    return repr(x)
+
+
+def _expr(x: Expr) -> str:
+    match x:
+        case Const(value=value):
+            return repr(value)
+        case (
+            Var(name=name) | Builtin(name=name) | GlobalTensor(name=name) | BarrierArray(name=name)
+        ):
+            return name
         case Element(tensor=tensor, index=index):
             return f"{tensor.name}[{_value(index)}]"
         case Cast(x=inner, dtype=dtype):
@@ -127,8 +138,6 @@ def _value(x: object) -> str:
             return f"({_value(a)} if {_value(cond)} else {_value(b)})"
         case Operation(op=op, args=args):
             return _operation(op, [_value(a) for a in args])
-        case list() | tuple():
-            return "[" + ", ".join(_value(v) for v in x) + "]"
     return repr(x)
 
 

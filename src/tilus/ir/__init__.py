@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The intermediate representation that the frontend makes, passes refine, and both backends read."""
+"""The intermediate representation that the frontend makes, passes refine, and both backends
+read."""
 
 from tilus.ir.expr import (
     OPERATORS,
@@ -65,6 +66,7 @@ from tilus.ir.tensor import (
     Tensor,
     Threads,
 )
+from tilus.ir.trace import Event
 
 __all__ = [
     "OPERATORS",
@@ -81,6 +83,7 @@ __all__ = [
     "Effect",
     "Element",
     "Emitter",
+    "Event",
     "Expr",
     "ExprLike",
     "For",

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run-time scalar values: expression nodes, the operator table both backends read, and evaluation.
 
-A Python operator on an expression builds a node; constants fold at once. All scalars are uniform within a thread group,
-since the language has no thread index. Integers follow Python: ``//`` and ``%`` floor, a comparison of a signed with an
-unsigned value compares the numbers. Results wrap to the width of their type, on both backends.
+A Python operator on an expression builds a node; constants fold at once. All scalars are uniform
+within a thread group, since the language has no thread index. Integers follow Python: ``//`` and
+``%`` floor, a comparison of a signed with an unsigned value compares the numbers. Results wrap to
+the width of their type, on both backends.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tilus.dtypes import DType, boolean, float32, int32, int64
 if TYPE_CHECKING:
     from tilus.ir.tensor import RegisterTensor
 
-Scalar = Union[int, float, bool]
+Scalar = int | float | bool
 ExprLike = Union["Expr", int, float, bool]
 
 
@@ -27,8 +28,9 @@ ExprLike = Union["Expr", int, float, bool]
 class Operator:
     """One row of the operator table.
 
-    ``python`` computes it on Python numbers, ``cuda`` is a format string over operand texts, ``floor`` a second one for signed
-    operands that may be negative, ``logical`` marks results that are booleans.
+    ``python`` computes it on Python numbers, ``cuda`` is a format string over operand texts,
+    ``floor`` a second one for signed operands that may be negative, ``logical`` marks results that
+    are booleans.
     """
 
     symbol: str
@@ -70,7 +72,10 @@ OPERATORS: dict[str, Operator] = {
 
 
 class Expr:
-    """A run-time scalar. Python operators build larger expressions; ``bool(expr)`` is refused."""
+    """A run-time scalar.
+
+    Python operators build larger expressions; ``bool(expr)`` is refused.
+    """
 
     dtype: DType
 
@@ -194,7 +199,8 @@ class Var(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Operation(Expr):
-    """An operator of :data:`OPERATORS` on one or two operands, which already have the type the operator works in."""
+    """An operator of :data:`OPERATORS` on one or two operands, which already have the type the
+    operator works in."""
 
     op: str
     args: tuple[Expr, ...]
@@ -241,7 +247,7 @@ def wrap(value: Scalar, dtype: DType) -> Scalar:
     if dtype.kind == "b":
         return bool(value)
     if dtype.is_float:
-        return float(dtype.numpy(value)) if dtype.bits < 64 else float(value)  # type: ignore[operator]
+        return float(dtype.numpy(value)) if dtype.bits < 64 else float(value)  # type: ignore
     n = int(value) & ((1 << dtype.bits) - 1)
     return n - (1 << dtype.bits) if dtype.kind == "i" and n >> (dtype.bits - 1) else n
 
@@ -265,7 +271,8 @@ def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
 
 
 def common_dtype(a: DType, b: DType) -> DType:
-    """Return the type two operands are brought to: the wider one, int64 for signed with unsigned, a float over an integer."""
+    """Return the type two operands are brought to: the wider one, int64 for signed with unsigned, a
+    float over an integer."""
     if a == b:
         return int32 if a.kind == "b" else a
     if a.is_float or b.is_float:
@@ -293,7 +300,8 @@ def cast(x: ExprLike, dtype: DType) -> Expr:
 
 
 def apply(op: str, *operands: ExprLike) -> Expr:
-    """Build ``op`` on the operands: bring them to their common type, fold constants, drop neutral elements."""
+    """Build ``op`` on the operands: bring them to their common type, fold constants, drop neutral
+    elements."""
     row = OPERATORS[op]
     likes = [x.dtype for x in operands if isinstance(x, Expr)]
     args = [as_expr(x, likes[0] if likes else None) for x in operands]
@@ -322,18 +330,32 @@ def apply(op: str, *operands: ExprLike) -> Expr:
 
 
 def neutral(op: str, args: list[Expr], dtype: DType) -> Expr | None:
-    """Return what ``x + 0``, ``x * 1``, ``x // 1`` and ``x % 1`` are without the operator, or None."""
-    if len(args) != 2 or not dtype.is_integer:
+    """Return what ``x + 0``, ``x * 1``, ``x // 1`` and ``x % 1`` are without the operator, or
+    None."""
+    if len(args) != 2 or dtype.is_float:
         return None
     a, b = args
+    if dtype == boolean:
+        return _neutral_truth(op, a, b)
     left = a.value if isinstance(a, Const) else None
     right = b.value if isinstance(b, Const) else None
     if (op == "+" and left == 0) or (op == "*" and left == 1):
         return b
-    if (right == 0 and op in ("+", "-", "<<", ">>", "^", "|")) or (right == 1 and op in ("*", "//")):
+    if (right == 0 and op in ("+", "-", "<<", ">>", "^", "|")) or (
+        right == 1 and op in ("*", "//")
+    ):
         return a
     if (right == 1 and op == "%") or (op == "*" and 0 in (left, right)):
         return Const(0, dtype)
+    return None
+
+
+def _neutral_truth(op: str, a: Expr, b: Expr) -> Expr | None:
+    """Fold a constant side of ``and``, ``or``, ``&`` and ``|``."""
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Const) and op in ("and", "&", "or", "|"):
+            decides = bool(one.value) == (op in ("or", "|"))
+            return one if decides and one is a else None if decides else other
     return None
 
 

@@ -11,7 +11,8 @@ _MONOTONE = {"+", "*", "//", "<<", ">>", "min", "|", "^"}
 
 
 def nonnegative(x: Expr, known: Set[Var]) -> bool:
-    """Say whether ``x`` cannot be negative, if the variables in ``known`` are not (overflow aside)."""
+    """Say whether ``x`` cannot be negative, if the variables in ``known`` are not (overflow
+    aside)."""
     if x.dtype.kind in "ub":
         return True
     match x:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Param:
-    """A run-time parameter: a scalar, or an array whose elements are ``dtype`` when ``pointer`` is set.
+    """A run-time parameter: a scalar, or an array whose elements are ``dtype`` when ``pointer`` is
+    set.
 
     A pointer's ``var`` has the type uint64 (its address).
     """
@@ -50,7 +51,8 @@ class Function:
 
 @dataclass(frozen=True, eq=False)
 class TensorMap:
-    """What the host needs to encode one ``CUtensorMap``: boxes of ``box`` elements (slowest first) of ``view``."""
+    """What the host needs to encode one ``CUtensorMap``: boxes of ``box`` elements (slowest first)
+    of ``view``."""
 
     name: str
     view: GlobalTensor
@@ -60,10 +62,11 @@ class TensorMap:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What the passes decided: layouts, places in shared memory (bytes from its start), tensor maps.
+    """What the passes decided: layouts, places in shared memory (bytes from its start), tensor
+    maps.
 
-    ``bits`` holds the replicated tensors whose elements are 0 or 1 and live as bits of one word, ``nonnegative`` the
-    variables that are never negative, for which C's division is Python's.
+    ``bits`` holds the replicated tensors whose elements are 0 or 1 and live as bits of one word,
+    ``nonnegative`` the variables that are never negative, for which C's division is Python's.
     """
 
     registers: Mapping[RegisterTensor, RegisterLayout]

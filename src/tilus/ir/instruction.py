@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an instruction is: one class per instruction, with both of its meanings, and the interfaces it speaks to.
+"""What an instruction is: one class per instruction, with both of its meanings, and the interfaces
+it speaks to.
 
-An instruction's class name is the name kernels use. Its fields, in order, are the kernel's arguments; ``out``, where there
-is one, is what the call returns and is made by :meth:`Instruction.result`. Passes know instructions only by their effects
-and by the layouts they ask for in :meth:`Instruction.constrain`.
+An instruction's class name is the name kernels use. Its fields, in order, are the kernel's
+arguments; ``out``, where there is one, is what the call returns and is made by
+:meth:`Instruction.result`. Passes know instructions only by their effects and by the layouts they
+ask for in :meth:`Instruction.constrain`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 class Effect:
     """An instruction reads, writes or accumulates into the tensor in ``field``.
 
-    ``done`` names what makes an asynchronous access complete: the field of an mbarrier, or ``"group"`` for commit groups.
+    ``done`` names what makes an asynchronous access complete: the field of an mbarrier, or
+    ``"group"`` for commit groups.
     """
 
     kind: Literal["read", "write", "accumulate"]
@@ -47,13 +50,15 @@ def writes(field: str, done: str | None = None) -> Effect:
 
 
 def accumulates(field: str, done: str | None = None) -> Effect:
-    """Declare that the instruction adds to the tensor in ``field``, or overwrites it where its field ``scale_d`` is false."""
+    """Declare that the instruction adds to the tensor in ``field``, or overwrites it where its
+    field ``scale_d`` is false."""
     return Effect("accumulate", field, done)
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where an instruction is called: the variable its result is assigned to, the running threads, the place."""
+    """Where an instruction is called: the variable its result is assigned to, the running threads,
+    the place."""
 
     name: str
     threads: Threads
@@ -64,9 +69,10 @@ class Site:
 class Instruction(Stmt):
     """Base of all instructions; a subclass is found by the registry as soon as it exists.
 
-    ``issuer``: who carries it out: ``"thread"`` (any threads, each for itself), ``"warp"``, ``"warpgroup"``,
-    ``"group"`` (the current one, together) or ``"block"`` (all threads of the block, outside of groups).
-    ``proxy``: ``"generic"`` or ``"async"``, the path its memory accesses take.
+    ``issuer``: who carries it out: ``"thread"`` (any threads, each for itself), ``"warp"``,
+    ``"warpgroup"``, ``"group"`` (the current one, together) or ``"block"`` (all threads of the
+    block, outside of groups). ``proxy``: ``"generic"`` or ``"async"``, the path its memory accesses
+    take.
     """
 
     issuer: ClassVar[Literal["thread", "warp", "warpgroup", "group", "block"]] = "thread"
@@ -89,15 +95,18 @@ class Instruction(Stmt):
         raise NotImplementedError(cls.__name__)
 
     def verify(self) -> None:
-        """Raise :class:`LanguageError` where a rule of the instruction is broken; see :meth:`require`."""
+        """Raise :class:`LanguageError` where a rule of the instruction is broken; see
+        :meth:`require`."""
 
     def constrain(self, c: Constraints) -> None:
         """Ask for the register and shared-memory layouts the hardware wants."""
 
     def split_init(self) -> tuple[Instruction, Instruction] | None:
-        """Return (this without its initial value, what gives the initial value), where the value is zero.
+        """Return (this without its initial value, what gives the initial value), where the value is
+        zero.
 
-        The accumulator pass then lets the first product overwrite instead, and fills only where no product came.
+        The accumulator pass then lets the first product overwrite instead, and fills only where no
+        product came.
         """
         return None
 
@@ -110,7 +119,8 @@ class Instruction(Stmt):
         raise NotImplementedError(type(self).__name__)
 
     def require(self, condition: bool, what: str, rule: str, value: object) -> None:
-        """Raise a :class:`LanguageError` ``<op>: <what> must be <rule>, got <value>`` unless ``condition`` holds."""
+        """Raise a :class:`LanguageError` ``<op>: <what> must be <rule>, got <value>`` unless
+        ``condition`` holds."""
         if not condition:
             name = type(self).__name__
             raise LanguageError(f"{name}: {what} must be {rule}, got {value}", self.location)
@@ -163,6 +173,9 @@ class Emitter(Protocol):
     def one_thread(self) -> AbstractContextManager[None]:
         """Have one thread of the current group, a warp or a single thread, run the lines inside."""
 
+    def thread(self) -> str:
+        """Return the number of the running thread within the current group as a C expression."""
+
     def sync_threads(self) -> None:
         """Write the barrier of the current group."""
 
@@ -176,7 +189,8 @@ class Emitter(Protocol):
         """Return the name of the C array that holds this thread's part of ``tensor``."""
 
     def shared(self, tensor: SharedTensor, extra: int = 0) -> str:
-        """Return the 32-bit shared-memory address ``extra`` bytes behind the start of ``tensor`` as a C expression."""
+        """Return the 32-bit shared-memory address ``extra`` bytes behind the start of ``tensor`` as
+        a C expression."""
 
     def barrier(self, barrier: Barrier) -> str:
         """Return the 32-bit shared-memory address of ``barrier`` as a C expression."""
@@ -185,7 +199,8 @@ class Emitter(Protocol):
         """Return the C pointer behind ``view``."""
 
     def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> str:
-        """Return the address of the tensor map for boxes of ``view`` in the shape of ``tile`` as a C expression."""
+        """Return the address of the tensor map for boxes of ``view`` in the shape of ``tile`` as a
+        C expression."""
 
     def register_layout(self, tensor: RegisterTensor) -> RegisterLayout:
         """Return the layout the passes chose."""
@@ -208,7 +223,10 @@ class Wait:
 
 
 class Machine(Protocol):
-    """What an instruction may ask of the simulator. Arrays are NumPy arrays in logical (row, column) order."""
+    """What an instruction may ask of the simulator.
+
+    Arrays are NumPy arrays in logical (row, column) order.
+    """
 
     threads: Threads
     """The threads that run the current statement."""
@@ -267,7 +285,10 @@ class Machine(Protocol):
         amount: float,
         what: str,
     ) -> None:
-        """Hand an asynchronous effect to an engine; ``land`` runs when the schedule says. ``amount``: bytes, or FLOP for wgmma."""
+        """Hand an asynchronous effect to an engine; ``land`` runs when the schedule says.
+
+        ``amount``: bytes, or FLOP for wgmma.
+        """
 
     def commit(self, engine: Literal["wgmma", "store"]) -> None:
         """Close the effects launched so far by this group into one commit group."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements: the small fixed set that every phase handles with ``match``. Instructions are the open set beside it."""
+"""Statements: the small fixed set that every phase handles with ``match``.
+
+Instructions are the open set beside it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,8 @@ class If(Stmt):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class For(Stmt):
-    """``for var in range(start, stop, step)``; ``unroll`` is the factor asked of the compiler, 0 for "all"."""
+    """``for var in range(start, stop, step)``; ``unroll`` is the factor asked of the compiler, 0
+    for "all"."""
 
     var: Var
     start: Expr
@@ -91,8 +95,8 @@ class Return(Stmt):
 class Group(Stmt):
     """Only ``threads`` run ``body``.
 
-    ``elect``: any one thread of the surrounding group, chosen by hardware; ``threads`` is then the first of them, by convention.
-    ``registers``: the group's register budget for ``setmaxnreg``.
+    ``elect``: any one thread of the surrounding group, chosen by hardware; ``threads`` is then the
+    first of them, by convention. ``registers``: the group's register budget for ``setmaxnreg``.
     """
 
     threads: Threads
@@ -132,7 +136,8 @@ Rewrite = Callable[[Stmt], "tuple[Stmt, ...]"]
 
 
 def rewrite(body: tuple[Stmt, ...], change: Rewrite) -> tuple[Stmt, ...]:
-    """Return ``body`` with every statement replaced by what ``change`` makes of it, inner statements first."""
+    """Return ``body`` with every statement replaced by what ``change`` makes of it, inner
+    statements first."""
     return tuple(new for stmt in body for new in change(_rewrite_inside(stmt, change)))
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of the three memories, and mbarriers: handles that instructions name.
 
-None of them says how its elements lie in memory: passes choose layouts and keep them in the :class:`~tilus.ir.function.Plan`.
+None of them says how its elements lie in memory: passes choose layouts and keep them in the
+:class:`~tilus.ir.function.Plan`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Threads:
-    """The threads ``begin .. begin+count-1`` of a block."""
+    """The threads ``begin ..
+
+    begin+count-1`` of a block.
+    """
 
     begin: int
     count: int
@@ -43,7 +47,8 @@ class Threads:
 
 @dataclass(frozen=True, eq=False)
 class GlobalTensor:
-    """A view of device memory: element ``[i, j]`` lies ``i * strides[0] + j * strides[1]`` elements behind ``pointer``."""
+    """A view of device memory: element ``[i, j]`` lies ``i * strides[0] + j * strides[1]`` elements
+    behind ``pointer``."""
 
     name: str
     pointer: Var
@@ -54,7 +59,8 @@ class GlobalTensor:
 
 @dataclass(frozen=True, eq=False)
 class SharedBuffer:
-    """One allocation in shared memory; the last two dimensions (or fewer) are a tile, the leading ones count tiles."""
+    """One allocation in shared memory; the last two dimensions (or fewer) are a tile, the leading
+    ones count tiles."""
 
     name: str
     dtype: DType
@@ -68,7 +74,8 @@ class SharedBuffer:
 
 @dataclass(frozen=True, eq=False)
 class SharedTensor:
-    """A buffer, or the part of it that leading indices select; ``transposed`` swaps the last two dimensions of the view.
+    """A buffer, or the part of it that leading indices select; ``transposed`` swaps the last two
+    dimensions of the view.
 
     ``offset`` counts elements from the start of the buffer to the selected part.
     """
@@ -88,7 +95,8 @@ class SharedTensor:
 
     @property
     def nbytes(self) -> int:
-        """Size of the selected part in bytes: what a load of it adds to an mbarrier's transaction count."""
+        """Size of the selected part in bytes: what a load of it adds to an mbarrier's transaction
+        count."""
         return math.prod(self.shape) * self.dtype.nbytes
 
     def __getitem__(self, index: ExprLike | tuple[ExprLike, ...]) -> SharedTensor:
@@ -96,7 +104,8 @@ class SharedTensor:
         indices = index if isinstance(index, tuple) else (index,)
         if self.transposed or len(indices) >= len(self.shape):
             raise TypeError(
-                f"{self.name}: at most {len(self.shape) - 1} leading indices of a tensor that is not transposed"
+                f"{self.name}: an index must be at most {len(self.shape) - 1} leading indices of a "
+                "tensor that is not transposed"
             )
         view = self
         for i in indices:
@@ -110,14 +119,16 @@ class SharedTensor:
         """Return the same tile with its two dimensions exchanged; no data moves."""
         if len(self.shape) != 2:
             raise TypeError(
-                f"{self.name}: transpose() must be called on a 2-D tile, got {len(self.shape)} dimensions"
+                f"{self.name}: transpose() must be called on a 2-D tile, "
+                f"got {len(self.shape)} dimensions"
             )
         return replace(self, shape=self.shape[::-1], transposed=not self.transposed)
 
 
 @dataclass(frozen=True, eq=False)
 class RegisterTensor:
-    """A tile spread over the registers of ``threads``, or, where ``replicated``, held whole by each of them."""
+    """A tile spread over the registers of ``threads``, or, where ``replicated``, held whole by each
+    of them."""
 
     name: str
     dtype: DType
@@ -129,7 +140,8 @@ class RegisterTensor:
         """Read one element of a small replicated tensor; the index may be a run-time value."""
         if not self.replicated:
             raise TypeError(
-                f"{self.name}: only a one-dimensional integer tensor of at most 32 elements can be indexed"
+                f"{self.name}: an indexed tensor must be integer, one-dimensional and of at most "
+                "32 elements"
             )
         i = as_expr(index)
         if isinstance(index, int) and not 0 <= index < self.shape[0]:
@@ -143,7 +155,8 @@ class RegisterTensor:
 
 @dataclass(frozen=True, eq=False)
 class BarrierArray:
-    """mbarriers in shared memory, one 8-byte object each; ``counts[i]`` arrivals complete a phase of barrier ``i``."""
+    """Mbarriers in shared memory, one 8-byte object each; ``counts[i]`` arrivals complete a phase
+    of barrier ``i``."""
 
     name: str
     counts: tuple[int, ...]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instructions, one class each, in a module per hardware unit. Kernels reach them through ``self``."""
+"""The instructions, one class each, in a module per hardware unit.
+
+Kernels reach them through ``self``.
+"""
 
 from tilus.ops import alloc, fence, math, mbarrier, memory, sync, tma, wgmma
 

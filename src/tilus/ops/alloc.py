@@ -45,7 +45,8 @@ def _tile_shape(op: str, shape: Any, site: Site) -> tuple[int, ...]:
 class global_view(Instruction):
     """View the memory behind the pointer ``ptr`` as a tensor of ``shape``.
 
-    ``shape`` and ``strides`` count elements and may use run-time parameters; without ``strides`` the view is row-major.
+    ``shape`` and ``strides`` count elements and may use run-time parameters; without ``strides``
+    the view is row-major.
 
     NumPy: out = np.lib.stride_tricks.as_strided(ptr, shape, strides)
     PTX:   none; an address computation
@@ -67,7 +68,7 @@ class global_view(Instruction):
         strides = arguments.get("strides")
         steps = row_major(sizes) if strides is None else tuple(cast(s, int64) for s in strides)
         if len(steps) != len(sizes):
-            message = f"global_view: strides must be one per dimension of shape ({len(sizes)}), got {len(steps)}"
+            message = f"global_view: strides must be a list of {len(sizes)}, got {len(steps)}"
             raise LanguageError(message, site.location)
         return GlobalTensor(site.name, ptr, arguments["dtype"], sizes, steps)
 
@@ -79,7 +80,8 @@ class global_view(Instruction):
 
 
 def row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Return the strides, in elements and 64 bits wide, of a dense row-major tensor of ``shape``."""
+    """Return the strides, in elements and 64 bits wide, of a dense row-major tensor of
+    ``shape``."""
     step: Expr = Const(1, int64)
     strides = []
     for n in reversed(shape):
@@ -92,7 +94,8 @@ def row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 class shared_tensor(Instruction):
     """Allocate a tensor in shared memory for the whole block; its content is undefined.
 
-    The last two dimensions are a tile, leading ones count tiles (stages). Placement and swizzle are the compiler's choice.
+    The last two dimensions are a tile, leading ones count tiles (stages). Placement and swizzle
+    are the compiler's choice.
 
     NumPy: out = np.empty(shape, dtype)
     PTX:   .shared, dynamic
@@ -117,10 +120,11 @@ class shared_tensor(Instruction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class register_tensor(Instruction):
-    """Allocate a tile in the registers of the current threads; ``init``, where given, is the value of every element.
+    """Allocate a tile in the registers of the current threads.
 
-    A one-dimensional integer tensor of at most 32 elements is held whole by every thread and may be indexed by run-time
-    values (phases of a ring, counters).
+    ``init``, where given, is the value of every element. A one-dimensional integer tensor of at
+    most 32 elements is held whole by every thread and may be indexed by run-time values (phases of
+    a ring, counters).
 
     NumPy: out = np.full(shape, init, dtype)
     PTX:   .reg

@@ -26,7 +26,9 @@ __device__ __forceinline__ float from_half(half_t h) {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class cast(Instruction):
-    """Convert every element of ``x`` to ``dtype``; floats round to nearest, ties to even, and overflow to infinity.
+    """Convert every element of ``x`` to ``dtype``.
+
+    Floats round to nearest, ties to even, and overflow to infinity.
 
     NumPy: out = x.astype(dtype)
     PTX:   cvt

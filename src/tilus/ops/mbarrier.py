@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mbarriers: barriers in shared memory that count arrivals and bytes (PTX ISA, "mbarrier")."""
+"""Mbarriers: barriers in shared memory that count arrivals and bytes (PTX ISA, "mbarrier")."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ MAX_TRANSACTION = (1 << 20) - 1
 
 producer_initial_phase = 1
 """Parity a producer waits for first: a fresh barrier lets it pass, since the stage is empty."""
+
 consumer_initial_phase = 0
 """Parity a consumer waits for first: it blocks until the stage has been filled."""
 
@@ -36,7 +37,8 @@ __device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned count) 
 
 ARRIVE = """\
 __device__ __forceinline__ void mbarrier_arrive(unsigned barrier, unsigned count) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(count) : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;"
+               :: "r"(barrier), "r"(count) : "memory");
 }"""
 
 ARRIVE_EXPECT_TX = """\
@@ -57,9 +59,10 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class alloc(Instruction):
-    """Allocate one mbarrier, or a list of them, and initialise it; ``counts`` arrivals complete a phase.
+    """Allocate one mbarrier, or a list of them; ``counts`` arrivals complete a phase.
 
-    Stands outside of thread groups: all threads and the async proxy see the barriers when the call returns.
+    The barriers are initialised, and all threads and the async proxy see them, when the call
+    returns; it stands outside of thread groups.
 
     NumPy: out = phase 0 with counts arrivals pending
     PTX:   mbarrier.init, fence.mbarrier_init, barrier
@@ -101,7 +104,8 @@ class alloc(Instruction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class arrive(Instruction):
-    """Let every thread of the current group arrive ``count`` times; the arrival releases what the thread did before.
+    """Let every thread of the current group arrive ``count`` times; the arrival releases what the
+    thread did before.
 
     NumPy: barrier.pending_arrivals -= count * threads
     PTX:   mbarrier.arrive
@@ -125,9 +129,10 @@ class arrive(Instruction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class arrive_and_expect_tx(Instruction):
-    """Announce ``transaction_bytes`` that the current phase must still receive, then arrive once per thread.
+    """Announce ``transaction_bytes`` that the current phase must still receive, then arrive once
+    per thread.
 
-    NumPy: barrier.pending_bytes += transaction_bytes; barrier.pending_arrivals -= 1 (for each thread)
+    NumPy: barrier.pending_bytes += transaction_bytes, then as arrive
     PTX:   mbarrier.arrive.expect_tx
     """
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
-from tilus.dtypes import int32, int64
+from tilus.dtypes import int32
 from tilus.ir import (
+    Const,
     Emitter,
+    Expr,
     ExprLike,
     GlobalTensor,
     Instruction,
     Machine,
     RegisterTensor,
+    apply,
+    as_expr,
     cast,
     reads,
     writes,
@@ -29,9 +34,10 @@ __device__ __forceinline__ void store_pair(half_t *p, half_t lo, half_t hi) {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class store_global(Instruction):
-    """Store the tile ``src`` to the box of ``dst`` that begins at ``offsets``; elements outside of the view are dropped.
+    """Store the tile ``src`` to the box of ``dst`` that begins at ``offsets``.
 
-    ``offsets`` count elements, one per dimension. Every thread stores the elements it holds.
+    ``offsets`` count elements, one per dimension. Every thread stores the elements it holds; those
+    outside of the view are dropped.
 
     NumPy: dst[box at offsets] = src, inside of dst
     PTX:   st.global
@@ -53,47 +59,44 @@ class store_global(Instruction):
         )
 
     def emit(self, e: Emitter) -> None:
-        layout, rank = e.register_layout(self.src), len(self.dst.shape)
-        src, p = e.registers(self.src), e.pointer(self.dst)
-        first = [e.fresh("i") for _ in range(rank)]
+        layout, src, p = e.register_layout(self.src), e.registers(self.src), e.pointer(self.dst)
+        first = [e.fresh(f"first_{d}") for d in range(len(self.dst.shape))]
         for d, name in enumerate(first):
-            thread = layout.text(d, "thread", f"(threadIdx.x - {e.threads.begin})")
+            thread = layout.text(d, "thread", e.thread())
             e.line(f"const int {name} = {e.expr(cast(self.offsets[d], int32))} + {thread};")
         at = [f"{name} + {layout.text(d, 'register', 'r')}" for d, name in enumerate(first)]
-        inside = [f"j{d} < {e.expr(n)}" for d, n in enumerate(self.dst.shape)]
-        address = " + ".join(
-            f"j{d} * {e.expr(cast(s, int64))}" for d, s in enumerate(self.dst.strides)
-        )
+        pairs = self._pairs_allowed()
         if layout.vector % 2 == 0 and self.src.dtype.bits == 16:
             e.helper(STORE_PAIR)
-            with e.block(f"if ({self._paired(e, p)})"):
-                self._loop(
-                    e,
-                    layout.registers,
-                    2,
-                    at,
-                    inside,
-                    f"store_pair({p} + {address}, {src}[r], {src}[r + 1]);",
-                )
+            with e.block(f"if ({e.expr(pairs)} && (unsigned long long){p} % 4 == 0)"):
+                store = f"store_pair({p} + {self._address(e)}, {src}[r], {src}[r + 1]);"
+                self._loop(e, layout.registers, 2, at, store)
             e.line("else")
         with e.block(""):
-            self._loop(e, layout.registers, 1, at, inside, f"{p}[{address}] = {src}[r];")
+            self._loop(e, layout.registers, 1, at, f"{p}[{self._address(e)}] = {src}[r];")
 
-    def _paired(self, e: Emitter, pointer: str) -> str:
-        """Return the condition, uniform over the block, under which pairs of columns may be stored at once."""
-        even = [self.dst.shape[-1], *self.dst.strides[:-1], self.offsets[-1]]
-        tests = [f"{e.expr(x)} % 2 == 0" for x in even] + [f"{e.expr(self.dst.strides[-1])} == 1"]
-        return " && ".join([f"(unsigned long long){pointer} % 4 == 0", *tests])
+    def _pairs_allowed(self) -> Expr:
+        """Return the condition, uniform over the block, under which two columns may be stored at
+        once."""
+        even = [self.dst.shape[-1], *self.dst.strides[:-1], as_expr(self.offsets[-1])]
+        return reduce(lambda a, x: a & (x % 2 == 0), even, apply("==", self.dst.strides[-1], 1))
 
-    @staticmethod
-    def _loop(
-        e: Emitter, registers: int, step: int, at: list[str], inside: list[str], store: str
-    ) -> None:
+    def _address(self, e: Emitter) -> str:
+        """Return the element's distance from the pointer as a C expression over j0, j1, ..."""
+        steps = [(d, as_expr(s)) for d, s in enumerate(self.dst.strides)]
+        unit = [isinstance(s, Const) and s.value == 1 for _, s in steps]
+        return " + ".join(
+            f"j{d}" if one else f"j{d} * {e.expr(s)}"
+            for (d, s), one in zip(steps, unit, strict=True)
+        )
+
+    def _loop(self, e: Emitter, registers: int, step: int, at: list[str], store: str) -> None:
+        inside = " && ".join(f"j{d} < {e.expr(n)}" for d, n in enumerate(self.dst.shape))
         e.line("#pragma unroll")
         with e.block(f"for (int r = 0; r < {registers}; r += {step})"):
             for d, text in enumerate(at):
                 e.line(f"const long long j{d} = {text};")
-            e.line(f"if ({' && '.join(inside)}) {store}")
+            e.line(f"if ({inside}) {store}")
 
     def simulate(self, m: Machine) -> None:
         m.store_global(self.dst, [int(m.value(x)) for x in self.offsets], m.registers(self.src))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TMA, the tensor memory accelerator: copies of boxes between device and shared memory (PTX ISA, "cp.async.bulk.tensor")."""
+"""TMA, the tensor memory accelerator: copies of boxes between device and shared memory (PTX ISA,
+"cp.async.bulk.tensor")."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from tilus.ir import (
 MAX_BOX = 256  # elements along one dimension of a box, CUDA driver API, cuTensorMapEncodeTiled
 
 LOAD = """\
-__device__ __forceinline__ void tma_load_2d(unsigned dst, const CUtensorMap *map, int column, int row,
-                                            unsigned barrier) {
+__device__ __forceinline__ void tma_load_2d(unsigned dst, const CUtensorMap *map, int column,
+                                            int row, unsigned barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
                " [%0], [%1, {%2, %3}], [%4];"
                :: "r"(dst), "l"(map), "r"(column), "r"(row), "r"(barrier) : "memory");
@@ -34,11 +35,12 @@ __device__ __forceinline__ void tma_load_2d(unsigned dst, const CUtensorMap *map
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class global_to_shared(Instruction):
-    """Start copying a box of ``src`` at ``offsets`` into ``dst``; completion adds its bytes to ``mbarrier``.
+    """Start copying a box of ``src`` at ``offsets`` into ``dst``; ``mbarrier`` counts its bytes.
 
-    ``offsets`` count elements, one per dimension. One thread issues the copy; in a whole warp the instruction elects it.
-    Elements outside of ``src`` arrive as zeros and count as bytes. The tensor map of ``src`` is made by the host, so the
-    view depends on kernel parameters only; its rows and its base lie at multiples of 16 bytes.
+    ``offsets`` count elements, one per dimension. One thread issues the copy; in a whole warp the
+    instruction elects it. Elements outside of ``src`` arrive as zeros and count as bytes. The
+    tensor map of ``src`` is made by the host, so the view depends on kernel parameters only; its
+    rows and its base lie at multiples of 16 bytes.
 
     NumPy: dst[...] = src[box at offsets], zero outside of src
     PTX:   cp.async.bulk.tensor

@@ -32,7 +32,8 @@ LAYOUT_TYPE = {
 }  # PTX ISA, "Matrix descriptor", bits 62-63
 
 DESCRIPTOR = """\
-/* A K-major operand: `stride` bytes lead from one group of eight rows to the next; `type` names the swizzle. */
+/* A K-major operand: `stride` bytes lead from one group of eight rows to the next; `type` names
+   the swizzle. */
 __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned stride,
                                                               unsigned type) {
   return (unsigned long long)((address & 0x3ffff) >> 4) | 1ull << 16
@@ -47,10 +48,12 @@ def mma_helper(n: int) -> str:
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     return f"""\
 /* d[64][{n}] = a[64][16] * b[16][{n}] (+ d where scale_d). */
-__device__ __forceinline__ void wgmma_m64n{n}k16(float *d, unsigned long long a, unsigned long long b,
-                                               int scale_d) {{
+__device__ __forceinline__ void wgmma_m64n{n}k16(float *d, unsigned long long a,
+                                               unsigned long long b, int scale_d) {{
   asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 {{{d}}}, %{count}, %{count + 1}, p, 1, 1, 0, 0; }}"
+               "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 "
+               "{{{d}}}, "
+               "%{count}, %{count + 1}, p, 1, 1, 0, 0; }}"
                : {operands}
                : "l"(a), "l"(b), "r"(scale_d));
 }}"""
@@ -92,10 +95,11 @@ class fence(_WarpGroup):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class mma(_WarpGroup):
-    """Start adding the product of ``a`` [m, k] and ``b`` [k, n], both in shared memory, to ``acc`` [m, n] in registers.
+    """Start adding the product of ``a`` [m, k] and ``b`` [k, n] to ``acc`` [m, n].
 
-    ``b`` is stored K-major and passed as ``tile.transpose()``. Where ``scale_d`` is false the product overwrites ``acc``.
-    The operands are read, and ``acc`` is written, until :class:`wait_group` says that the group has finished.
+    Both operands lie in shared memory, ``acc`` in registers. ``b`` is stored K-major and passed as
+    ``tile.transpose()``. Where ``scale_d`` is false the product overwrites ``acc``. The operands
+    are read, and ``acc`` is written, until :class:`wait_group` says that the group has finished.
     m is a multiple of 64, n a multiple of 8 up to 256, k a multiple of 16.
 
     NumPy: acc[...] = a.astype(acc.dtype) @ b + (acc if scale_d else 0)
@@ -161,13 +165,15 @@ class mma(_WarpGroup):
         layout, desc = e.shared_layout(operand), e.fresh(f"{name}_desc")
         stride, kind = 8 * layout.swizzle, LAYOUT_TYPE[layout.swizzle]
         e.line(
-            f"const unsigned long long {desc} = wgmma_descriptor({e.shared(operand)}, {stride}, {kind});"
+            f"const unsigned long long {desc} = "
+            f"wgmma_descriptor({e.shared(operand)}, {stride}, {kind});"
         )
         return desc
 
     @staticmethod
     def _step(e: Emitter, operand: SharedTensor, k_step: int, row: int) -> int:
-        """Return what moves a descriptor to depth ``16 * k_step`` and ``row``: 16-byte units, before swizzling."""
+        """Return what moves a descriptor to depth ``16 * k_step`` and ``row``: 16-byte units,
+        before swizzling."""
         layout = e.shared_layout(operand)
         panel, inner = divmod(k_step * K_BYTES, layout.swizzle)
         return (panel * layout.panel_bytes + row * layout.swizzle + inner) // 16

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Let the first product overwrite an accumulator that the kernel set to zero.
 
-Writing zeros before the first WGMMA costs an instruction per register, and ptxas may serialise the products behind them.
-The hardware has a flag for it (scale-d): a run-time boolean per accumulator says whether a product has come yet.
-Where one is read and none has come (K = 0), it is filled with zeros then.
+Writing zeros before the first WGMMA costs an instruction per register, and ptxas may serialise the
+products behind them. The hardware has a flag for it (scale-d): a run-time boolean per accumulator
+says whether a product has come yet. Where one is read and none has come (K = 0), it is filled with
+zeros then.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from tilus.ir import (
 
 @dataclass(frozen=True, eq=False)
 class _Zeroed:
-    """A zeroed accumulator: the flag that says whether it holds a value, and the instruction that fills it."""
+    """A zeroed accumulator: the flag that says whether it holds a value, and the instruction that
+    fills it."""
 
     live: Var
     declaration: Instruction

@@ -41,7 +41,8 @@ def _check_tile(stmt: Stmt) -> None:
     words = math.prod(tile.shape) * tile.dtype.nbytes // (4 * tile.threads.count)
     if words > MAX_TILE_REGISTERS:
         message = (
-            f"{type(stmt).__name__}: {tile.name} must take at most {MAX_TILE_REGISTERS} registers a thread, got {words} "
+            f"{type(stmt).__name__}: {tile.name} must take at most {MAX_TILE_REGISTERS} registers "
+            f"a thread, got {words} "
             f"({list(tile.shape)} {tile.dtype} over {tile.threads.count} threads)"
         )
         raise LanguageError(message, stmt.location)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the layout of every tile: what instructions ask for first, a simple default for the rest."""
+"""Choose the layout of every tile: what instructions ask for first, a simple default for the
+rest."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tilus.layout import RegisterLayout, SharedLayout, blocked, swizzle_for
 
 @dataclass
 class Layouts:
-    """The choices so far; implements :class:`tilus.ir.Constraints` for the instruction at ``location``."""
+    """The choices so far; implements :class:`tilus.ir.Constraints` for the instruction at
+    ``location``."""
 
     registers: dict[RegisterTensor, RegisterLayout] = field(default_factory=dict)
     shared: dict[SharedBuffer, SharedLayout] = field(default_factory=dict)
@@ -53,7 +55,8 @@ class Layouts:
         self._mapped.append((view, tile.buffer))
 
     def finish(self, function: Function) -> None:
-        """Spread the demands over tiles of one layout, then give defaults and make the tensor maps."""
+        """Spread the demands over tiles of one layout, then give defaults and make the tensor
+        maps."""
         self._spread()
         for stmt in walk(function.body):
             self._default(getattr(stmt, "out", None), stmt.location)
@@ -75,7 +78,8 @@ class Layouts:
                 layout = blocked(tensor.shape, tensor.threads.count, tensor.dtype.nbytes)
                 if layout is None:
                     n = tensor.threads.count
-                    message = f"{tensor.name}: {n} threads must divide the tile evenly, got {list(tensor.shape)}"
+                    shape = list(tensor.shape)
+                    message = f"{tensor.name}: {n} threads must divide the tile, got {shape}"
                     raise LanguageError(message, location)
                 self.registers[tensor] = layout
                 self._spread()
@@ -89,7 +93,8 @@ class Layouts:
 
 
 def choose_layouts(function: Function) -> Layouts:
-    """Return layouts for every register tile and shared buffer of ``function``, and its tensor maps."""
+    """Return layouts for every register tile and shared buffer of ``function``, and its tensor
+    maps."""
     layouts = Layouts()
     for stmt in walk(function.body):
         if isinstance(stmt, Instruction):

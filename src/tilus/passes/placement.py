@@ -16,7 +16,8 @@ BARRIER_BYTES = 8
 def place(
     function: Function, layouts: Mapping[SharedBuffer, SharedLayout]
 ) -> tuple[dict[SharedBuffer | BarrierArray, int], int]:
-    """Return byte offsets from the start of shared memory, and the total; buffers first, mbarriers behind them."""
+    """Return byte offsets from the start of shared memory, and the total; buffers first, mbarriers
+    behind them."""
     places: dict[SharedBuffer | BarrierArray, int] = {}
     end = 0
     for buffer in sorted(layouts, key=lambda b: -layouts[b].alignment):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be known of scalar values: which are never negative, which tensor elements are single bits."""
+"""What can be known of scalar values: which are never negative, which tensor elements are single
+bits."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def _definitions(function: Function) -> Iterator[tuple[Var, tuple[Expr, ...]]]:
 
 
 def find_nonnegative(function: Function) -> frozenset[Var]:
-    """Return the variables all of whose values are non-negative, by assuming it of all and taking back what fails."""
+    """Return the variables all of whose values are non-negative, by assuming it of all and taking
+    back what fails."""
     definitions = list(_definitions(function))
     known = {var for var, _ in definitions}
     while True:
