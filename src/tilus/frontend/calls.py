@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls: an instruction joins the program, a method is inlined, everything else runs now."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from types import FunctionType, MethodType
+from typing import Any
+
+from tilus import ir
+from tilus.errors import LanguageError
+from tilus.frontend import source
+from tilus.frontend.builder import Builder
+from tilus.frontend.expressions import Expressions, Frame, flatten
+from tilus.frontend.scopes import Range
+from tilus.frontend.values import RUNTIME_BUILTINS, Inlined, contains_runtime
+
+MAX_DEPTH = 64
+MUTATING = frozenset(
+    {"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add"}
+)
+
+
+class Calls(Expressions):
+    """Adds calls to :class:`Expressions`."""
+
+    def __init__(self, builder: Builder, script: Inlined) -> None:
+        super().__init__(builder)
+        self.made: list[Inlined] = [script]  # the objects whose attributes this kernel may assign
+
+    def run(self, body: Sequence[ast.stmt]) -> Any:
+        """Carry out the statements of a function."""
+        raise NotImplementedError
+
+    def call(self, node: ast.Call) -> Any:
+        name = self.naming[1] if self.naming[0] is node else ""
+        callee = self.evaluate(node.func)
+        args, kwargs = self.arguments(node)
+        if isinstance(callee, type) and issubclass(callee, ir.Instruction):
+            return self.instruction(callee, args, kwargs, node, name)
+        if isinstance(callee, type) and issubclass(callee, Inlined):
+            return self.construct(callee, args, kwargs, node)
+        if isinstance(callee, MethodType) and isinstance(callee.__self__, Inlined):
+            return self.inline(callee.__func__, [callee.__self__, *args], kwargs, node)
+        return self.native(callee, args, kwargs)
+
+    def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+        """Evaluate a call's arguments from left to right; ``*`` and ``**`` spread them out."""
+        count = len(node.args)
+        nodes = [n.value if isinstance(n, ast.Starred) else n for n in node.args]
+        values = self.operands([*nodes, *(k.value for k in node.keywords)])
+        args = list(flatten(node.args, values[:count]))
+        kwargs: dict[str, Any] = {}
+        for keyword, value in zip(node.keywords, values[count:], strict=True):
+            kwargs.update({keyword.arg: value} if keyword.arg else value)
+        return args, kwargs
+
+    def instruction(
+        self,
+        cls: type[ir.Instruction],
+        args: list[Any],
+        kwargs: dict[str, Any],
+        node: ast.Call,
+        name: str,
+    ) -> Any:
+        """Build an instruction, verify it, and append it to the program; return its result."""
+        arguments = bind_instruction(cls, args, kwargs)
+        facts: dict[str, Any] = {"location": self.at(node), "threads": self.builder.region.threads}
+        if any(f.name == "out" for f in fields(cls)):
+            facts["out"] = cls.result(ir.Site(name or cls.__name__, **_site(facts)), **arguments)
+        stmt = cls(**arguments, **facts)
+        stmt.verify()
+        self.builder.emit(stmt)
+        return facts.get("out")
+
+    def construct(
+        self, cls: type[Inlined], args: list[Any], kwargs: dict[str, Any], node: ast.Call
+    ) -> Any:
+        """Make an object whose ``__init__`` is traced."""
+        instance = cls.__new__(cls)
+        self.made.append(instance)
+        initialise = cls.__init__
+        if isinstance(initialise, FunctionType):
+            self.inline(initialise, [instance, *args], kwargs, node)
+        return instance
+
+    def inline(self, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        """Trace a method's body here, with names of its own; return what it returns."""
+        if len(self.frames) >= MAX_DEPTH:
+            raise LanguageError(f"{function.__qualname__} calls itself; a kernel has no recursion")
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        where = self.at(node)
+        names = {k: self.builder.freeze(v, k, where) for k, v in bound.arguments.items()}
+        frame = Frame(source.find(function), names, depth=len(self.builder.scopes))
+        self.frames.append(frame)
+        try:
+            self.run(frame.source.node.body)
+        except LanguageError as error:
+            error.add_note(f"called from {where}\n{where.excerpt()}")
+            raise
+        finally:
+            self.frames.pop()
+        return self.builder.freeze(frame.result, function.__name__, where)
+
+    def native(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call an ordinary Python function now."""
+        if callee is super and not args:
+            return super(self.frame.outer["__class__"], next(iter(self.frame.names.values())))
+        if callee is range and contains_runtime(args):
+            return Range(*args)
+        if contains_runtime(args) and callee in RUNTIME_BUILTINS:
+            return RUNTIME_BUILTINS[callee](*args)
+        if not callable(callee):
+            raise LanguageError(f"a {type(callee).__name__} cannot be called")
+        self.keep_containers(callee)
+        return callee(*args, **kwargs)
+
+    def keep_containers(self, callee: Any) -> None:
+        """Refuse ``list.append`` and its like where the program may not run them just once."""
+        owner, name = getattr(callee, "__self__", None), getattr(callee, "__name__", "")
+        if type(owner) in (list, dict, set) and name in MUTATING and self.under_control_flow():
+            raise LanguageError(
+                f"a Python {type(owner).__name__} cannot change under run-time control flow; "
+                "build it before, or keep the values in a register tensor"
+            )
+
+    def under_control_flow(self) -> bool:
+        """Return whether the current code depends on run-time loops, conditions or groups."""
+        return len(self.builder.scopes) > 1
+
+
+def _site(facts: dict[str, Any]) -> dict[str, Any]:
+    return {"threads": facts["threads"], "location": facts["location"]}
+
+
+def bind_instruction(
+    cls: type[ir.Instruction], args: list[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Match arguments with an instruction's fields; lists become tuples, as nodes are frozen."""
+    names = cls.parameters()
+    if len(args) > len(names):
+        raise LanguageError(
+            f"{cls.__name__}: takes at most {len(names)} arguments, got {len(args)}"
+        )
+    given = dict(zip(names, args, strict=False))
+    for key, value in kwargs.items():
+        if key in given or key not in names:
+            problem = (
+                "is given twice" if key in given else f"is unknown; it takes {', '.join(names)}"
+            )
+            raise LanguageError(f"{cls.__name__}: argument '{key}' {problem}")
+        given[key] = value
+    required = {
+        f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING
+    }
+    missing = [n for n in names if n in required and n not in given]
+    if missing:
+        raise LanguageError(f"{cls.__name__}: argument '{missing[0]}' is missing")
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts write for threads, loops and the launch.
+
+``self.thread_group`` and its shorthands, ``self.range``, ``self.attrs``, ``self.blockIdx``.
+Thread and warp numbers count from the first thread of the surrounding group, so that a helper
+method works in any group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tilus import ir
+from tilus.errors import LanguageError
+
+WARP = 32
+WARP_GROUP = 128
+MAX_WARPS = 32
+
+
+def require(condition: bool, what: str, rule: str, value: object) -> None:
+    """Raise a :class:`LanguageError` unless ``condition`` holds; the tracer adds the place."""
+    if not condition:
+        raise LanguageError(f"{what} must be {rule}, got {value}")
+
+
+def integer(what: str, value: object, rule: str = "a compile-time integer") -> int:
+    """Return ``value`` if it is an integer known while the kernel is built."""
+    require(isinstance(value, int) and not isinstance(value, bool), what, rule, describe(value))
+    assert isinstance(value, int)
+    return value
+
+
+def describe(value: object) -> str:
+    """Name ``value`` in a message."""
+    if isinstance(value, ir.Expr):
+        return f"a run-time value ({value.dtype})"
+    return (
+        repr(value) if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
+    )
+
+
+@dataclass(frozen=True)
+class Region:
+    """The threads that run a piece of code; hardware elects one of ``elected_from``, where set."""
+
+    threads: ir.Threads
+    elected_from: ir.Threads | None = None
+    registers: int | None = None
+
+    @property
+    def reach(self) -> ir.Threads:
+        """All threads that may be among the running ones."""
+        return self.elected_from or self.threads
+
+    def overlaps(self, other: Region) -> bool:
+        """Return whether one thread may be in both regions."""
+        return self.reach.begin < other.reach.end and other.reach.begin < self.reach.end
+
+    def contains(self, other: Region) -> bool:
+        """Return whether every thread of ``other`` is surely in this region."""
+        if self.elected_from:  # PTX elects the same thread whenever it is asked about the same ones
+            return other.elected_from == self.elected_from
+        return self.threads.begin <= other.reach.begin and other.reach.end <= self.threads.end
+
+
+class Scope:
+    """What may stand behind ``with``: it narrows the threads that run the block."""
+
+    def narrow(self, current: ir.Threads) -> Region:
+        """Return the threads that run the block, of the ``current`` ones."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class thread_group(Scope):
+    """Let only ``num_threads`` threads from ``thread_begin`` run the block.
+
+    Groups of one block run concurrently.
+    ``thread_begin`` and ``num_threads`` are multiples of 32 (or ``num_threads`` is 1).
+    ``registers`` sets the group's register budget (``setmaxnreg``): a multiple of 8 from 24 to 256,
+    for whole aligned warp groups.
+    """
+
+    thread_begin: int
+    num_threads: int
+    registers: int | None = None
+
+    def narrow(self, current: ir.Threads) -> Region:
+        begin = integer("thread_begin", self.thread_begin)
+        count = integer("num_threads", self.num_threads)
+        require(
+            count == 1 or (count % WARP == 0 and count > 0),
+            "num_threads",
+            "a multiple of 32, or 1",
+            count,
+        )
+        require(count == 1 or begin % WARP == 0, "thread_begin", "a multiple of 32", begin)
+        inside = begin >= 0 and begin + count <= current.count
+        rule = f"among the {current.count} threads of the surrounding group"
+        require(inside, "the thread group", rule, f"threads {begin} to {begin + count - 1}")
+        threads = ir.Threads(current.begin + begin, count)
+        return Region(threads, registers=budget(self.registers, threads))
+
+
+def budget(registers: object, threads: ir.Threads) -> int | None:
+    """Check a register budget for ``setmaxnreg``."""
+    if registers is None:
+        return None
+    n = integer("registers", registers)
+    require(24 <= n <= 256 and n % 8 == 0, "registers", "a multiple of 8 from 24 to 256", n)
+    whole = threads.begin % WARP_GROUP == 0 and threads.count % WARP_GROUP == 0
+    rule = "whole warp groups (128 threads, beginning at a multiple of 128) to set registers"
+    require(whole, "the thread group", rule, threads.role)
+    return n
+
+
+@dataclass(frozen=True)
+class warp_group(Scope):
+    """Let only ``num_warps`` warps from ``warp_begin`` run the block."""
+
+    warp_begin: int
+    num_warps: int
+    registers: int | None = None
+
+    def narrow(self, current: ir.Threads) -> Region:
+        begin = integer("warp_begin", self.warp_begin)
+        count = integer("num_warps", self.num_warps)
+        require(count > 0, "num_warps", "at least 1", count)
+        return thread_group(WARP * begin, WARP * count, self.registers).narrow(current)
+
+
+@dataclass(frozen=True)
+class single_warp(Scope):
+    """Let only warp number ``warp`` of the current group run the block."""
+
+    warp: int = 0
+
+    def narrow(self, current: ir.Threads) -> Region:
+        return warp_group(integer("warp", self.warp), 1).narrow(current)
+
+
+@dataclass(frozen=True)
+class single_thread(Scope):
+    """Let only thread ``thread`` of the current group run the block; hardware elects one for -1."""
+
+    thread: int = -1
+
+    def narrow(self, current: ir.Threads) -> Region:
+        if integer("thread", self.thread) != -1:
+            return thread_group(self.thread, 1).narrow(current)
+        return Region(ir.Threads(current.begin, 1), elected_from=current)
+
+
+class Range:
+    """``self.range([start,] stop[, step], unroll=n)``: a run-time loop.
+
+    ``unroll``: how many turns the compiler lays out one after another; ``"all"`` of them.
+    """
+
+    def __init__(self, *bounds: ir.ExprLike, unroll: int | Literal["all"] | None = None) -> None:
+        require(
+            1 <= len(bounds) <= 3,
+            "range",
+            "called with stop, start and stop, or start, stop and step",
+            bounds,
+        )
+        start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        self.start, self.stop, self.step = (loop_bound(x) for x in (start, stop, step))
+        require(
+            not (isinstance(step, int) and step == 0), "the step of a range", "other than 0", step
+        )
+        good = unroll in (None, "all") or (isinstance(unroll, int) and unroll >= 1)
+        require(good, "unroll", 'a positive compile-time integer or "all"', describe(unroll))
+        self.unroll = 0 if unroll == "all" else unroll
+
+
+def loop_bound(value: object) -> ir.Expr:
+    """Return a bound of a loop as an integer expression."""
+    good = value.dtype.is_integer if isinstance(value, ir.Expr) else type(value) is int
+    require(good, "the bounds of a range", "integers", describe(value))
+    return ir.as_expr(value)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Dim3:
+    """``self.blockIdx`` and its like."""
+
+    x: ir.Expr
+    y: ir.Expr
+    z: ir.Expr
+
+    @classmethod
+    def builtin(cls, name: str) -> Dim3:
+        """Return the three values the hardware provides under ``name``."""
+        return cls(*(ir.Builtin(f"{name}.{axis}") for axis in "xyz"))
+
+
+@dataclass
+class Attributes:
+    """``self.attrs``: the shape of the launch, assigned once each in ``__call__``.
+
+    ``blocks``: int or up to three, from compile-time values and kernel parameters. ``warps``: a
+    compile-time int, 1 to 32. ``cluster_blocks``: compile-time, like ``blocks``.
+    """
+
+    blocks: tuple[ir.Expr, ir.Expr, ir.Expr] | None = None
+    warps: int | None = None
+    cluster_blocks: tuple[int, int, int] = (1, 1, 1)
+    parameters: Mapping[str, ir.Var] = field(default_factory=dict, repr=False)
+
+    def assign(self, name: str, value: Any) -> None:
+        """Check and take ``self.attrs.<name> = value``."""
+        match name:
+            case "blocks":
+                self.blocks = triple("blocks", value, self._block)
+            case "warps":
+                n = integer("warps", value)
+                require(1 <= n <= MAX_WARPS, "warps", f"from 1 to {MAX_WARPS}", n)
+                self.warps = n
+            case "cluster_blocks":
+                self.cluster_blocks = triple("cluster_blocks", value, positive)
+            case _:
+                require(
+                    False, "an attribute of self.attrs", "blocks, warps or cluster_blocks", name
+                )
+
+    def _block(self, value: Any) -> ir.Expr:
+        x = loop_bound(value)
+        rule = (
+            "made from compile-time values and kernel parameters, since the host computes the grid"
+        )
+        require(host_known(x, self.parameters), "blocks", rule, "another run-time value")
+        return x
+
+
+def positive(value: Any) -> int:
+    """Return a compile-time integer of at least 1."""
+    n = integer("cluster_blocks", value)
+    require(n >= 1, "cluster_blocks", "at least 1", n)
+    return n
+
+
+def triple(what: str, value: Any, convert: Any) -> tuple[Any, Any, Any]:
+    """Return one to three values as three, the missing ones 1."""
+    given = tuple(value) if isinstance(value, tuple | list) else (value,)
+    require(1 <= len(given) <= 3, what, "one to three integers", f"{len(given)}")
+    x, y, z = (convert(v) for v in (*given, 1, 1)[:3])
+    return x, y, z
+
+
+def host_known(x: ir.Expr, parameters: Mapping[str, ir.Var]) -> bool:
+    """Return whether ``x`` is made of constants and kernel parameters only."""
+    if isinstance(x, ir.Var):
+        return any(x is p for p in parameters.values())
+    if isinstance(x, ir.Builtin | ir.Element):
+        return False
+    return all(host_known(c, parameters) for c in ir.children(x))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values names stand for while a kernel is traced: Python objects, expressions, handles."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import Any
+
+from tilus import ir
+from tilus.dtypes import DType
+from tilus.ir.expr import common_dtype
+
+NUMBERS = (int, float, bool)
+HANDLES = (ir.SharedTensor, ir.GlobalTensor, ir.Barrier)
+
+
+class Inlined:
+    """Base of objects whose methods are traced, like ``__call__``, when a kernel calls them."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for a name that has no usable value any more, and says why and what to do."""
+
+    reason: str
+
+
+class Missing:
+    """The type of :data:`MISSING`."""
+
+
+MISSING = Missing()
+"""Stands for a name that has no value."""
+
+
+def scalar(value: object) -> bool:
+    """Return whether ``value`` is a number, known now or at run time."""
+    return type(value) in NUMBERS or isinstance(value, ir.Expr)
+
+
+def map_expressions(value: Any, change: Callable[[ir.Expr], ir.Expr]) -> Any:
+    """Return ``value`` with every expression in it changed, itself where nothing changes."""
+    if isinstance(value, ir.Expr):
+        return change(value)
+    if type(value) in (tuple, list):
+        items = [map_expressions(v, change) for v in value]
+        same = all(a is b for a, b in zip(items, value, strict=True))
+        return value if same else type(value)(items)
+    if isinstance(value, HANDLES):
+        old = {f.name: getattr(value, f.name) for f in fields(value)}
+        new = {
+            k: map_expressions(v, change) for k, v in old.items() if isinstance(v, ir.Expr | tuple)
+        }
+        changed = {k: v for k, v in new.items() if v is not old[k]}
+        return replace(value, **changed) if changed else value
+    return value
+
+
+def minimum(*values: Any) -> ir.Expr:
+    """Return the least of run-time values."""
+    return _fold("min", values)
+
+
+def maximum(*values: Any) -> ir.Expr:
+    """Return the greatest of run-time values."""
+    return _fold("max", values)
+
+
+def absolute(x: ir.Expr) -> ir.Expr:
+    """Return the magnitude of a run-time value."""
+    return ir.apply("max", x, -x)
+
+
+def _fold(op: str, values: tuple[Any, ...]) -> ir.Expr:
+    first, *rest = values[0] if len(values) == 1 else values
+    return reduce(lambda a, b: ir.apply(op, a, b), rest, ir.as_expr(first))
+
+
+RUNTIME_BUILTINS: dict[Any, Callable[..., ir.Expr]] = {min: minimum, max: maximum, abs: absolute}
+"""Python's functions that also work on run-time values, and what they do there."""
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
+    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Pow": operator.pow,
+    "LShift": operator.lshift, "RShift": operator.rshift, "MatMult": operator.matmul,
+    "BitAnd": operator.and_, "BitOr": operator.or_, "BitXor": operator.xor,
+}  # fmt: skip
+
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le,
+    "Gt": operator.gt, "GtE": operator.ge, "Is": operator.is_, "IsNot": operator.is_not,
+    "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
+}  # fmt: skip
+
+
+def contains_runtime(values: Any) -> bool:
+    """Return whether a run-time value is among ``values`` or in a list or tuple of theirs."""
+    return any(
+        isinstance(v, ir.Expr) or (type(v) in (tuple, list) and contains_runtime(v)) for v in values
+    )
+
+
+def loses(value: DType, variable: DType) -> bool:
+    """Return whether a variable of one type cannot hold every value of another."""
+    return value != variable and common_dtype(value, variable) != variable
