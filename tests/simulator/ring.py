@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The warp-specialised ring of V3 as hand-made IR, with the mistakes one can make in it as parameters.
+"""The ring of V3 as hand-made IR, with the mistakes one can make in it as parameters.
 
-The simulator is judged on it without the frontend: a statement's line number is the position it is built at.
+The simulator is judged on it without the frontend: a statement's line number counts statements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRODUCER, CONSUMER = ir.Threads(128, 32), ir.Threads(0, 128)
 
 @dataclass
 class Ring:
-    """C[m, n] = A[m, k] · B[n, k]ᵀ with ``stages`` stages; the other fields are the ways to get it wrong."""
+    """C[m, n] = A[m, k] · B[n, k]ᵀ in a ring of ``stages``; other fields get it wrong."""
 
     stages: int = 2
     block_m: int = 64
@@ -35,6 +35,7 @@ class Ring:
     commits: bool = True
     waits: bool = True
     drains_from_zero: bool = True
+    drains: int | None = None  # instead of min(stages, tiles)
     bytes_expected: int = 0  # difference to the right number
     lines: dict[str, int] = field(default_factory=dict)
 
@@ -60,7 +61,10 @@ class Ring:
         m, n, k = (ir.Var(name, int32) for name in "mnk")
         a, b, c = (ir.Var(name, uint64) for name in ("a_ptr", "b_ptr", "c_ptr"))
         self.k, block = k, ir.Threads(0, 160)
-        self.offsets = [ir.Builtin("blockIdx.x") * self.block_m, ir.Builtin("blockIdx.y") * self.block_n]
+        self.offsets = [
+            ir.Builtin("blockIdx.x") * self.block_m,
+            ir.Builtin("blockIdx.y") * self.block_n,
+        ]
         head = [
             self.op(alloc.global_view, block, name=name, ptr=p, dtype=float16, shape=shape)
             for name, p, shape in (("ga", a, [m, k]), ("gb", b, [n, k]), ("gc", c, [m, n]))
@@ -92,33 +96,48 @@ class Ring:
 
     def _phases(self, threads, init):
         return self.op(
-            alloc.register_tensor, threads, name="phases", dtype=uint32, shape=[self.stages], init=init
+            alloc.register_tensor,
+            threads,
+            name="phases",
+            dtype=uint32,
+            shape=[self.stages],
+            init=init,
         )
 
     def _producer(self):
         stage, offset = ir.Var("stage", int32), ir.Var("offset_k", int32)
         phases = self._phases(PRODUCER, self.producer_phase)
-        one = ir.Threads(128, 1)
+        one, (row, column) = ir.Threads(128, 1), self.offsets
         sa, sb = self.sa[stage], self.sb[stage]
         nbytes = sa.nbytes + sb.nbytes + self.bytes_expected
         full = self.full[stage]
         fill = self._wait("producer", PRODUCER, self.empty, phases.out, stage)
         issue = (
             self.op(mbarrier.arrive_and_expect_tx, one, barrier=full, transaction_bytes=nbytes),
-            self.op(tma.global_to_shared, one, src=self.ga, dst=sa, offsets=[self.offsets[0], offset], mbarrier=full),
-            self.op(tma.global_to_shared, one, src=self.gb, dst=sb, offsets=[self.offsets[1], offset], mbarrier=full),
-        )  # fmt: skip
+            self.op(
+                tma.global_to_shared, one, src=self.ga, dst=sa, offsets=[row, offset], mbarrier=full
+            ),
+            self.op(
+                tma.global_to_shared,
+                one,
+                src=self.gb,
+                dst=sb,
+                offsets=[column, offset],
+                mbarrier=full,
+            ),
+        )
         elected = ir.Group(location=self.at(), threads=one, body=issue, elect=True)
         tiles = _cdiv(self.k, self.block_k)
         drain = (*self._wait("drain", PRODUCER, self.empty, phases.out, stage), self._step(stage))
         reset = ir.Assign(location=self.at(), var=stage, value=ir.as_expr(0))
+        drains = self.drains or ir.apply("min", tiles, self.stages)
         short = tiles < self.stages if self.drains_from_zero else ir.as_expr(False)
         body = (
             phases,
             ir.Declare(location=self.at(), var=stage, value=ir.as_expr(0)),
             self._for(offset, self.k, self.block_k, (*fill, elected, self._step(stage))),
             ir.If(location=self.at(), cond=short, then=(reset,)),
-            self._for(ir.Var("_", int32), ir.apply("min", tiles, self.stages), 1, drain),
+            self._for(ir.Var("_", int32), drains, 1, drain),
         )
         return [ir.Group(location=self.at(), threads=PRODUCER, body=body)]
 
@@ -126,7 +145,9 @@ class Ring:
         stage = ir.Var("stage", int32)
         phases = self._phases(CONSUMER, self.consumer_phase)
         shape = [self.block_m, self.block_n]
-        acc = self.op(alloc.register_tensor, CONSUMER, name="acc", dtype=float32, shape=shape, init=0.0)
+        acc = self.op(
+            alloc.register_tensor, CONSUMER, name="acc", dtype=float32, shape=shape, init=0.0
+        )
         loop = [*self._wait("consumer", CONSUMER, self.full, phases.out, stage)]
         loop.append(self.op(wgmma.fence, CONSUMER))
         b = self.sb[stage].transpose()
@@ -149,7 +170,7 @@ class Ring:
         return [ir.Group(location=self.at(), threads=CONSUMER, body=body)]
 
     def _for(self, var, stop, step, body):
-        start, step = ir.as_expr(0), ir.as_expr(step)
+        start, stop, step = (ir.as_expr(x) for x in (0, stop, step))
         return ir.For(location=self.at(), var=var, start=start, stop=stop, step=step, body=body)
 
 
@@ -158,7 +179,7 @@ def _cdiv(x, y):
 
 
 def matrices(m: int, n: int, k: int, seed: int = 0):
-    """Return the arguments for ``kernel`` and the exact product: entries from {-1, 0, 1}, C poisoned."""
+    """Return arguments with entries from {-1, 0, 1} and a poisoned C, and the exact product."""
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-1, 2, shape).astype(np.float16) for shape in ((m, k), (n, k)))
     c = np.full(m * n, np.nan, np.float16)

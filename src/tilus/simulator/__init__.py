@@ -7,7 +7,7 @@ clock of its own; TMA, the tensor cores and bulk stores are engines whose effect
 a model (:class:`Costs`).
 """
 
-from tilus.ir.trace import Event
+from tilus.ir import Event
 from tilus.simulator.grid import Result, run
 from tilus.simulator.schedule import SCHEDULES, Costs, Early, Late, Schedule, Shuffled
 

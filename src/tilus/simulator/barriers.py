@@ -51,7 +51,7 @@ class MBarrier:
         self.bytes += expect_bytes
         if count > self.pending:
             self._break(
-                f"{count} arrivals at {self.label}, but phase {self.phase} lacks only "
+                f"too many arrivals at {self.label}: {count} come, phase {self.phase} lacks "
                 f"{self.pending} of {self.count}",
                 arrivals=count,
             )

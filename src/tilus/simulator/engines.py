@@ -81,10 +81,11 @@ class Engines:
         self._groups[queue].append(self._open.pop(queue, []))
 
     def wait(self, queue: Queue, pending: int) -> EffectWait:
-        """Return the wait until at most the ``pending`` newest commit groups have not landed."""
-        self._groups[queue] = [g for g in self._groups[queue] if not all(e.landed for e in g)]
+        """Return the wait until all commit groups but the ``pending`` newest have landed."""
         groups = self._groups[queue]
-        awaited = [e for group in groups[: max(0, len(groups) - pending)] for e in group]
+        cut = max(0, len(groups) - pending)
+        awaited = [effect for group in groups[:cut] for effect in group]
+        self._groups[queue] = groups[cut:]
         return EffectWait(
             ready=lambda: all(e.landed for e in awaited),
             describe=lambda: f"{sum(not e.landed for e in awaited)} effects of {LANES[queue[0]]}",
@@ -92,6 +93,9 @@ class Engines:
             needs=lambda effect: effect in awaited,
         )
 
-    def uncommitted(self) -> Effect | None:
-        """Return an effect that no commit group holds, or None."""
-        return next((effects[0] for effects in self._open.values() if effects), None)
+    def abandoned(self) -> Iterator[tuple[Effect, str]]:
+        """Yield the effects that nobody has made sure of, and what was left undone."""
+        yield from ((e, "never committed") for effects in self._open.values() for e in effects)
+        committed = (group for groups in self._groups.values() for group in groups)
+        yield from ((e, "never waited for") for group in committed for e in group)
+        yield from ((e, "in flight") for e in self.pending)

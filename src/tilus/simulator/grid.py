@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tilus import ir
 from tilus.errors import ArgumentError, SimulationError
-from tilus.ir.trace import Event
+from tilus.ir import Event
 from tilus.simulator.group import Block, ThreadGroup
 from tilus.simulator.machine import BlockMachine
 from tilus.simulator.memory import GlobalMemory

@@ -55,7 +55,7 @@ class ThreadGroup:
             case ir.Builtin() if x.name in self.builtins:
                 return self.builtins[x.name]
             case ir.Element():
-                values = self.registers[x.tensor]
+                values = self.tile(x.tensor)
                 return values[self.element(x.tensor, x.index)].item()  # type: ignore[no-any-return]
         name = getattr(x, "name", type(x).__name__)
         raise SimulationError("not modelled", f"{self.location}: the value of {name}", name=name)

@@ -105,15 +105,11 @@ class Scheduler:
 
     def _check_exit(self) -> None:
         """Refuse what the block left behind."""
-        engines, machine = self._machine.engines, self._machine
-        for effect, what in (
-            (engines.uncommitted(), "never committed"),
-            (next(iter(engines.pending), None), "never waited for"),
-        ):
-            if effect is not None:
-                machine.enter(effect.group, effect.location)
-                engine = LANES[effect.engine]
-                machine.fail("protocol", f"the block ends while {effect.what} is {what} ({engine})")
+        machine = self._machine
+        for effect, state in machine.engines.abandoned():
+            machine.enter(effect.group, effect.location)
+            what = f"{effect.what} ({LANES[effect.engine]}) is {state} when the block ends"
+            machine.fail("protocol", what, engine=effect.engine, state=state)
         for barrier in (b for array in machine.barriers.values() for b in array):
             if barrier.bytes:
                 machine.fail(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from tilus import ir
-from tilus.ir.trace import Event
 from tilus.simulator.barriers import MBarrier
 from tilus.simulator.engines import KINDS, LANES, Effect
 from tilus.simulator.group import Block, ThreadGroup
@@ -15,7 +14,7 @@ class Trace:
     """Collects the events of one block, where asked to."""
 
     def __init__(self, block: Block, enabled: bool) -> None:
-        self.events: list[Event] = []
+        self.events: list[ir.Event] = []
         self._block, self._enabled = block, enabled
 
     def instruction(
@@ -51,4 +50,4 @@ class Trace:
     ) -> None:
         label, stage = (barrier.label, barrier.index) if barrier else (None, None)
         place = source.location
-        self.events.append(Event(lane, kind, start, end, what, place, self._block, label, stage))
+        self.events.append(ir.Event(lane, kind, start, end, what, place, self._block, label, stage))
