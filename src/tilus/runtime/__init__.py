@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host does when a kernel runs: arrays, tensor maps, launches, streams, the GPU.
+
+Importing it imports no CUDA; the first use does.
+"""
+
+from tilus.runtime.arrays import CPU, Array, DeviceArray, describe
+from tilus.runtime.device import (
+    Gpu,
+    Telemetry,
+    driver_version,
+    find_gpu,
+    gpus,
+    require_gpu,
+    telemetry,
+)
+from tilus.runtime.launch import Function, Launch, load
+from tilus.runtime.stream import Event, stream_handle, synchronize
+from tilus.runtime.tensor_map import TensorMap, encode_tensor_map
+
+__all__ = [
+    "CPU",
+    "Array",
+    "DeviceArray",
+    "Event",
+    "Function",
+    "Gpu",
+    "Launch",
+    "Telemetry",
+    "TensorMap",
+    "describe",
+    "driver_version",
+    "encode_tensor_map",
+    "find_gpu",
+    "gpus",
+    "load",
+    "require_gpu",
+    "stream_handle",
+    "synchronize",
+    "telemetry",
+]

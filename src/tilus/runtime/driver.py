@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA driver: its binding, its contexts, and its status codes as exceptions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilus.errors import DeviceError, TilusError
+from tilus.nvrtc import INSTALL_CUDA_PYTHON
+
+
+@functools.cache
+def core() -> Any:
+    """Import ``cuda.core``, which takes 0.2 s and is not needed before a GPU is."""
+    try:
+        import cuda.core  # noqa: PLC0415
+    except ImportError as error:
+        raise DeviceError(
+            f"found: {error}\nneeded: cuda-core\nmend: {INSTALL_CUDA_PYTHON}"
+        ) from error
+    return cuda.core
+
+
+@functools.cache
+def binding() -> Any:
+    """Import ``cuda.bindings.driver``, for what ``cuda.core`` lacks."""
+    core()
+    from cuda.bindings import driver  # noqa: PLC0415
+
+    return driver
+
+
+def check(doing: str, result: tuple[Any, ...]) -> Any:
+    """Return what a driver call gave besides its status (one value, or a tuple of several).
+
+    Raise DeviceError if it failed. An error of an earlier kernel is reported by whatever call comes
+    next, so ``doing`` may be innocent of an illegal address.
+    """
+    status, *values = result
+    if status:
+        _, text = binding().cuGetErrorString(status)
+        said = text.decode() if text else "no description"
+        raise DeviceError(f"{doing}: {status.name}: {said}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+@contextmanager
+def device_errors(doing: str) -> Iterator[None]:
+    """Turn whatever ``cuda.core`` raises inside into a DeviceError."""
+    try:
+        yield
+    except TilusError:
+        raise
+    except Exception as error:
+        raise DeviceError(f"{doing}: {error}") from error
+
+
+@functools.cache
+def primary_context(device: int) -> Any:
+    """Return the device's primary context, which PyTorch and CuPy use too; keep it for good."""
+    driver = binding()
+    check("initialising CUDA", driver.cuInit(0))
+    return check(f"opening GPU {device}", driver.cuDevicePrimaryCtxRetain(driver.CUdevice(device)))
+
+
+@contextmanager
+def on(device: int) -> Iterator[None]:
+    """Make ``device`` current inside the block, and what was current before again after it."""
+    driver = binding()
+    check(f"using GPU {device}", driver.cuCtxPushCurrent(primary_context(device)))
+    try:
+        yield
+    finally:
+        driver.cuCtxPopCurrent()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams of whatever library they come from, events with times, and waiting."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from tilus.errors import ArgumentError
+from tilus.runtime.driver import binding, check, on
+
+
+def stream_handle(stream: object, arrays: Iterable[object], device: int) -> int:
+    """Return the handle of the stream to launch on.
+
+    That is ``stream`` where given (an object with ``__cuda_stream__``, or a handle); else the
+    current stream of the library that the first PyTorch or CuPy array among ``arrays`` belongs to;
+    else 0, the default stream.
+    """
+    if stream is None:
+        return _current_stream(arrays, device)
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    if hasattr(stream, "cuda_stream"):  # PyTorch before it knew the protocol
+        return int(stream.cuda_stream)
+    rule = "a stream with __cuda_stream__ or the handle of one (an int)"
+    remedy = "Pass a stream of PyTorch, CuPy or cuda.core, or None."
+    raise ArgumentError("stream", rule, f"a {type(stream).__name__}", remedy)
+
+
+def _current_stream(arrays: Iterable[object], device: int) -> int:
+    # Who made an array has imported its library: looking it up costs no import.
+    for array in arrays:
+        library = type(array).__module__.partition(".")[0]
+        if library == "torch":
+            return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
+        if library == "cupy":
+            return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    return 0
+
+
+class Event:
+    """A moment in a stream's work, with a time stamp."""
+
+    def __init__(self, device: int = 0) -> None:
+        # cuda.core records events on its own streams only; ours come as handles from anywhere.
+        self._device = device
+        with on(device):
+            self._event = check("creating an event", binding().cuEventCreate(0))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_event"):
+            binding().cuEventDestroy(self._event)
+
+    def record(self, stream: int = 0) -> None:
+        """Take the time when all that ``stream`` was asked to do so far is done."""
+        driver = binding()
+        with on(self._device):
+            check("recording an event", driver.cuEventRecord(self._event, driver.CUstream(stream)))
+
+    def synchronize(self) -> None:
+        """Wait for the moment to come; raise DeviceError if a kernel failed before."""
+        check("waiting for an event", binding().cuEventSynchronize(self._event))
+
+    def since(self, start: Event) -> float:
+        """Return the milliseconds from ``start`` to this event; both must have come."""
+        result = binding().cuEventElapsedTime(start._event, self._event)
+        return float(check("reading an event's time", result))
+
+
+def synchronize(device: int = 0) -> None:
+    """Wait for all work of a GPU; raise DeviceError if a kernel failed."""
+    with on(device):
+        check("waiting for the GPU", binding().cuCtxSynchronize())
