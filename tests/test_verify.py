@@ -106,7 +106,9 @@ WRONG = [
 @pytest.mark.parametrize("sample", [False, True], ids=["whole", "sample"])
 @pytest.mark.parametrize("mistake", WRONG, ids=lambda f: f.__name__)
 def test_wrong_results_are_refused(product, mistake, sample):
-    assert not verify.bounded(mistake(product), product.a, product.b, sample=sample).right
+    verdict = verify.bounded(mistake(product), product.a, product.b, sample=sample)
+    assert not verdict.right
+    assert verdict.worst > 1 or mistake is one_nan  # which a sample's lines may not cross
 
 
 @pytest.mark.parametrize("sample", [False, True], ids=["whole", "sample"])
@@ -140,6 +142,15 @@ def test_rel_err_is_relative_to_the_float64_product(small):
     assert verify.bounded(c, small.a, small.b).rel_err == pytest.approx(0.5, rel=1e-2)
 
 
+def test_blocks_add_up(small, monkeypatch):
+    c = (small.honest.astype(np.float32) * 1.01).astype(np.float16)
+    whole = verify.bounded(c, small.a, small.b)
+    monkeypatch.setattr(verify, "STEP", 7)
+    blocks = verify.bounded(c, small.a, small.b)
+    assert blocks.rel_err == pytest.approx(whole.rel_err) and blocks.worst == whole.worst
+    assert blocks.faults[0].split(",")[0] == whole.faults[0].split(",")[0]
+
+
 def test_a_wrong_shape_or_type_is_a_fault(small):
     assert "shape" in verify.bounded(small.honest.T, small.a, small.b).faults[0]
     assert (
@@ -153,6 +164,16 @@ def test_faults_name_the_place(small):
     c[5, 7] += 1
     (fault,) = verify.bounded(c, small.a, small.b).faults
     assert "1 of 7680" in fault and "[5, 7]" in fault
+
+
+def test_one_unit_in_the_last_place_too_much_is_refused():
+    a, b = np.array([[1.25], [2.0**-20]], np.float16), np.array([[1.0], [2.0**-5]], np.float16)
+    c = Product(a, b).honest
+    assert c[1, 1] == 0 and verify.bounded(c, a, b).right  # 2^-25, a tie, rounds to zero
+    for place in np.ndindex(c.shape):
+        off = c.copy()
+        off[place] = np.nextafter(c[place], np.float16(-1))
+        assert not verify.bounded(off, a, b).right
 
 
 def test_inf_is_right_only_where_float16_overflows():
@@ -201,6 +222,8 @@ def test_exact_looks_at_the_bits():
     zero = np.zeros((1, 1), np.float16)
     assert verify.exact(zero, zero, zero).right
     assert not verify.exact(-zero, zero, zero).right
+    minus = np.full((1, 1), -1, np.float16)
+    assert verify.exact(zero, minus, zero).right  # the integer 0 has no sign
 
 
 def test_exact_judges_blocks_beyond_the_first():
@@ -221,10 +244,16 @@ def test_every_band_has_a_line(extent, seed):
 
 
 def test_samples_are_full_lines_chosen_anew(small):
-    first, second = (verify.lines(4096, np.random.default_rng()) for _ in range(2))
-    assert (first != second).any()
     verdict = verify.bounded(small.honest, small.a, small.b, sample=True)
     assert verdict.checked == 2 * 80 + 2 * 96
+
+
+def test_samples_are_drawn_anew_each_time():
+    a = np.ones((256, 1), np.float16)
+    c = np.ones((256, 256), np.float16)
+    c[100, 100] = 2
+    verdicts = [verify.bounded(c, a, a, sample=True).right for _ in range(600)]
+    assert any(verdicts) and not all(verdicts)
 
 
 def test_large_products_are_sampled():
