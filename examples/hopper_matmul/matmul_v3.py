@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""V3, warp specialisation: one warp only loads, four warps only compute.
+"""
+V3, warp specialisation: one warp only loads, four warps only compute
+=====================================================================
 
 C[m, n] = A[m, k] · B[n, k]ᵀ, float16 in and out, float32 accumulation.
 """

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target sets up .venv by itself. Python 3.11 or newer and git are all it needs; a GPU is used where there is one.
+#
+#   make html      build the site                      make check     lint, types, imports, quick tests
+#   make test      run all tests                       make bench     measure on a Hopper GPU
+#   make simulate  run the kernels on the simulator    make clean     remove what was built
+
+READY := .venv/.ready-$(shell git hash-object pyproject.toml)
+EXAMPLES := $(wildcard examples/hopper_matmul/matmul_v*.py)
+BUILD := docs/_build
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+
+.PHONY: html test check bench simulate clean
+
+# Warnings are errors. A failed build forgets the pages it has read, or the next one would not see their warnings.
+html: $(READY)
+	@.venv/bin/python -m sphinx -W -q -c . -d $(BUILD)/doctrees docs $(BUILD)/html || { rm -rf $(BUILD)/doctrees; exit 1; }
+	@echo "The site is in $(BUILD)/html/index.html"
+
+test: $(READY)
+	.venv/bin/python -m pytest
+
+check: $(READY)
+	scripts/check
+
+bench: $(READY)
+	for example in $(EXAMPLES); do .venv/bin/python $$example --device cuda || exit 1; done
+
+simulate: $(READY)
+	for example in $(EXAMPLES); do .venv/bin/python $$example --device sim || exit 1; done
+
+clean:
+	rm -rf $(BUILD) docs/gallery
+
+$(READY):
+	@scripts/setup $@

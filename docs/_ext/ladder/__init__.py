@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this site adds to Sphinx: numbers from records, loud excerpts, figures never stale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder import charts, excerpt, gallery, numbers, reference, sources, zips
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register every part."""
+    for part in (excerpt, numbers, charts, gallery, reference, sources, zips):
+        part.setup(app)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

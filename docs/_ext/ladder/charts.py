@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``chart``: a figure drawn by a function in plots/, in light and dark, with badge and caption.
+
+::
+
+    .. chart:: plot_v3.timeline
+       :badge: simulated
+       :alt: what the figure shows
+
+       The caption.
+
+With ``:record: v3`` the figure needs that record: the badge says where it comes from. The drawing
+is done by matplotlib's plot directive. It decides by file times whether to draw; our file names
+carry a hash over all that figures depend on, so that a figure of other sources is never taken for
+this one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.util.docutils import SphinxDirective
+
+from ladder import found
+from ladder.gallery import digest, sources
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+PLOT = """\
+.. plot::
+   :filename-prefix: {script}-{function}-{theme}-{digest}
+   :class: only-{theme}
+   :alt: {alt}
+
+   import {script}
+   {script}.{function}({arguments})
+
+"""
+
+
+class Chart(SphinxDirective):
+    """Draw a figure twice, for each theme of the page."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec = {
+        "alt": directives.unchanged_required,
+        "badge": directives.unchanged_required,
+        "record": directives.unchanged_required,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        record = found.find(self.env, self.options["record"]) if "record" in self.options else None
+        if "record" in self.options and record is None:
+            return [found.not_yet(self.options["record"])]
+        label = (
+            record.badge() if record else found.badge(self.options["badge"], self.options["badge"])
+        )
+        body = self.parse_text_to_nodes(
+            "".join(self.plot(theme, record) for theme in ("light", "dark"))
+        )
+        caption = nodes.container(
+            "", label, *self.parse_content_to_nodes(), classes=["chart-caption"]
+        )
+        return [nodes.container("", *body, caption, classes=["chart"])]
+
+    def plot(self, theme: str, record: found.Found | None) -> str:
+        """Return the plot directive for one theme."""
+        script, function = self.arguments[0].split(".")
+        root = Path(self.env.app.confdir)
+        files = sources(self.config, root) + ([record.path] if record else [])
+        for path in files:
+            self.env.note_dependency(str(path))
+        return PLOT.format(
+            script=script,
+            function=function,
+            theme=theme,
+            digest=digest(files, root),
+            alt=" ".join(self.options["alt"].split()),
+            arguments=repr(theme) if record is None else f"{theme!r}, {str(record.path)!r}",
+        )
+
+
+def setup(app: Sphinx) -> None:
+    """Register the directive."""
+    app.add_directive("chart", Chart)

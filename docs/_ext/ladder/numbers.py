@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers on pages: each comes from a record and carries where it comes from. None is typed.
+
+::
+
+    :record:`v3 vs_cublas m=8192 burst`   a number: record, field, what picks the measurement
+    :published:`h200_dense_fp16`          a vendor's number, from plots/published.json
+    .. record-table:: v3                  all measurements of a record
+
+A record that does not exist reads *not measured yet*. A number that a record lacks ends the build.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from docutils import nodes
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from ladder import found
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sphinx.application import Sphinx
+
+FORMATS = {
+    "latency_ms": "{:.3f} ms",
+    "tflops": "{:.0f} TFLOPS",
+    "vs_cublas": "{:.3f}×",
+    "schedule": "{}",
+}
+NOT_YET = "not measured yet"
+
+
+def number(record: found.Found, field: str, picks: Sequence[str]) -> str:
+    """Return one number as text, of the one problem and regime that ``picks`` leave."""
+    if field not in FORMATS:
+        raise ExtensionError(f"no field {field!r}; there are {', '.join(FORMATS)}")
+    rows = [row for row in record.rows() if all(_picked(row, pick) for pick in picks)]
+    if len(rows) != 1:
+        wanted = " ".join(picks) or "no condition"
+        raise ExtensionError(
+            f"{record.name} has {len(rows)} measurements for {wanted}; one is wanted"
+        )
+    return FORMATS[field].format(rows[0][field])
+
+
+def _picked(row: Mapping[str, object], pick: str) -> bool:
+    key, equals, value = pick.partition("=")
+    return str(row[key]) == value if equals else row["regime"] == pick
+
+
+class Record(SphinxRole):
+    """One number from a record."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        name, field, *picks = self.text.split()
+        record = found.find(self.env, name)
+        if record is None:
+            return [nodes.inline(self.text, NOT_YET, classes=["not-yet"])], []
+        try:
+            text = number(record, field, picks)
+        except ExtensionError as error:
+            raise ExtensionError(f"{self.get_location()}: {error}") from None
+        return [nodes.inline(self.text, text, classes=["measured"])], []
+
+
+class Published(SphinxRole):
+    """One vendor's number."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        path = Path(self.env.app.confdir, "plots", "published.json")
+        self.env.note_dependency(str(path))
+        entry = json.loads(path.read_text())[self.text]
+        return [nodes.inline(self.text, f"{entry['value']} {entry['unit']}")], []
+
+
+class RecordTable(SphinxDirective):
+    """A table of everything a record has measured, with its badge."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        record = found.find(self.env, self.arguments[0])
+        if record is None:
+            return [found.not_yet(self.arguments[0])]
+        header = ("Size", "Regime", "Schedule", "Time", "Speed", "Against cuBLAS")
+        shown = [(f, FORMATS[f]) for f in ("schedule", "latency_ms", "tflops", "vs_cublas")]
+        rows = [
+            (row["size"], row["regime"], *(form.format(row[field]) for field, form in shown))
+            for row in record.rows()
+        ]
+        return [nodes.container("", table(header, rows), record.badge(), classes=["record-table"])]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> nodes.table:
+    """Return a docutils table of plain text."""
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in header), cols=len(header))
+    group += nodes.thead("", _row(header))
+    group += nodes.tbody("", *(_row(row) for row in rows))
+    return nodes.table("", group)
+
+
+def _row(cells: Sequence[object]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", str(cell))) for cell in cells))
+
+
+def setup(app: Sphinx) -> None:
+    """Register the roles and the directive."""
+    app.add_config_value("record_folders", [], "env", types=(list,))
+    app.add_role("record", Record())
+    app.add_role("published", Published())
+    app.add_directive("record-table", RecordTable)

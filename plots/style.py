@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The look of every figure, on a light page and on a dark one; the background is the page's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import matplotlib.pyplot as plt
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of one page background."""
+
+    ink: str
+    faint: str
+    load: str
+    compute: str
+    other: str
+    on_bar: str
+
+
+THEMES = {
+    "light": Theme("#1f2328", "#d0d7de", "#0969da", "#1a7f37", "#9a6700", "#ffffff"),
+    "dark": Theme("#e6edf3", "#3d444d", "#58a6ff", "#56d364", "#e3b341", "#0d1117"),
+}
+WIDTH = 6.8  # inches; text stays readable when a phone shrinks the figure to its width
+
+
+@contextmanager
+def theme(name: str) -> Iterator[Theme]:
+    """Draw in the colours of the ``light`` or the ``dark`` page."""
+    colours = THEMES[name]
+    settings = {
+        "font.size": 10,
+        "axes.edgecolor": colours.faint,
+        "axes.labelcolor": colours.ink,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "hatch.linewidth": 0.6,
+        "legend.frameon": False,
+        "text.color": colours.ink,
+        "xtick.color": colours.ink,
+        "ytick.color": colours.ink,
+        "ytick.left": False,
+    }
+    with plt.rc_context(settings):
+        yield colours
