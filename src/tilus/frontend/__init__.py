@@ -9,7 +9,6 @@ part of the language, :mod:`~tilus.frontend.builder` keeps the rules about names
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 from tilus import ir
@@ -56,8 +55,8 @@ def trace(script: object, arguments: Mapping[str, object]) -> ir.Function:
     function = kernel_function(script)
     params = {p.name: p.runtime() for p in parameters(function) if not p.constant}
     attrs = Attributes(parameters={name: p.var for name, p in params.items() if not p.pointer})
-    instance = copy.copy(script)
-    vars(instance)["attrs"] = attrs
+    instance = object.__new__(type(script))  # a copy, so that the script stays as it is
+    vars(instance).update(vars(script), attrs=attrs)
     names = dict(arguments) | {name: p.var for name, p in params.items()}
     return _trace(
         instance, Builder(attrs, (p.var for p in params.values())), names, tuple(params.values())

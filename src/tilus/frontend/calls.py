@@ -80,7 +80,7 @@ class Calls(Expressions):
         self, cls: type[Inlined], args: list[Any], kwargs: dict[str, Any], node: ast.Call
     ) -> Any:
         """Make an object whose ``__init__`` is traced."""
-        instance = cls.__new__(cls)
+        instance = object.__new__(cls)
         self.made.append(instance)
         initialise = cls.__init__
         if isinstance(initialise, FunctionType):

@@ -35,6 +35,11 @@ class Parameter:
         """Whether the value is known while the kernel is built: one program per value."""
         return isinstance(self.type, type)
 
+    @property
+    def has_default(self) -> bool:
+        """Whether a call may leave it out."""
+        return self.default is not inspect.Parameter.empty
+
     def runtime(self) -> ir.Param:
         """Return the parameter as the kernel takes it at run time."""
         if isinstance(self.type, PointerType):

@@ -16,7 +16,7 @@ from tilus.runtime.device import (
 )
 from tilus.runtime.launch import Function, Launch, load
 from tilus.runtime.stream import Event, stream_handle, synchronize
-from tilus.runtime.tensor_map import TensorMap, encode_tensor_map
+from tilus.runtime.tensor_map import TensorMap, check_tensor_map, encode_tensor_map
 
 __all__ = [
     "CPU",
@@ -28,6 +28,7 @@ __all__ = [
     "Launch",
     "Telemetry",
     "TensorMap",
+    "check_tensor_map",
     "describe",
     "driver_version",
     "encode_tensor_map",

@@ -49,9 +49,22 @@ def encode_tensor_map(
     the same object, even if the memory was freed and allocated again. Raise ArgumentError for what
     TMA cannot address.
     """
+    check_tensor_map(address, dtype, shape, strides, box, swizzle, argument)
+    return _encode(address, dtype, shape, strides, box, swizzle)
+
+
+def check_tensor_map(
+    address: int,
+    dtype: DType,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    swizzle: Swizzle,
+    argument: str = "array",
+) -> None:
+    """Raise ArgumentError for what TMA cannot address; needs no driver, so that any backend may."""
     _check_tensor(address, dtype, shape, strides, argument)
     _check_box(dtype, shape, box, swizzle, argument)
-    return _encode(address, dtype, shape, strides, box, swizzle)
 
 
 def _check_tensor(

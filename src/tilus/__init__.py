@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tile language for Hopper GPUs that also runs on a CPU, to learn how fast kernels work."""
+
+from tilus import utils
+from tilus.dtypes import (
+    boolean,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from tilus.errors import (
+    ArgumentError,
+    CompileError,
+    DeviceError,
+    LanguageError,
+    SimulationError,
+    TilusError,
+)
+from tilus.options import option
+from tilus.script import Class, Script
+
+__all__ = [
+    "ArgumentError",
+    "Class",
+    "CompileError",
+    "DeviceError",
+    "LanguageError",
+    "Script",
+    "SimulationError",
+    "TilusError",
+    "boolean",
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "option",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "utils",
+]

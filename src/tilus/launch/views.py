@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do the arrays of a call fit the views that the kernel takes of them?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from tilus import ir, runtime
+from tilus.dtypes import DType
+from tilus.errors import ArgumentError
+from tilus.launch.arguments import Call
+from tilus.layout import Swizzle
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A view with its numbers known: ``shape`` in elements, ``strides`` in bytes."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first element to behind the last."""
+        if 0 in self.shape:
+            return 0
+        steps = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        return steps + self.strides[-1] if self.strides else 0
+
+
+def check(kernel: ir.Kernel, call: Call) -> None:
+    """Raise :class:`ArgumentError` where an array does not fit a view, or TMA cannot address it."""
+    scalars = values(kernel, call)
+    written = set(writes(kernel.function))
+    for p in kernel.function.params:
+        if p.pointer:
+            array = call.arrays[p.name]
+            views = [v for v in all_views(kernel.function) if v.pointer is p.var]
+            fits(p.name, array, [extent(v, scalars) for v in views])
+            if p.var in written and not array.writable:
+                remedy = "Pass one that the kernel may change."
+                raise ArgumentError(p.name, "a writable array", "a read-only one", remedy)
+    for tensor_map in kernel.plan.tensor_maps:
+        arguments = map_arguments(kernel, call, tensor_map, scalars)
+        runtime.check_tensor_map(*arguments)
+
+
+def values(kernel: ir.Kernel, call: Call) -> dict[ir.Expr, ir.Scalar]:
+    """Return the values of the kernel's scalar parameters."""
+    return {p.var: call.scalars[p.name] for p in kernel.function.params if not p.pointer}
+
+
+def all_views(function: ir.Function) -> tuple[ir.GlobalTensor, ...]:
+    """Return the views that a kernel takes of its arrays."""
+    found = (v for s in ir.walk(function.body) for v in _views(s))
+    return tuple(dict.fromkeys(found))
+
+
+def _views(stmt: ir.Stmt) -> Iterator[ir.GlobalTensor]:
+    if isinstance(stmt, ir.Instruction):
+        values = (getattr(stmt, f.name) for f in fields(stmt))
+        yield from (v for v in values if isinstance(v, ir.GlobalTensor))
+
+
+def writes(function: ir.Function) -> Iterator[ir.Var]:
+    """Yield the pointers that the kernel writes through."""
+    for stmt in ir.walk(function.body):
+        if isinstance(stmt, ir.Instruction):
+            for effect in stmt.effects:
+                target = getattr(stmt, effect.field)
+                if effect.kind != "read" and isinstance(target, ir.GlobalTensor):
+                    yield target.pointer
+
+
+def extent(view: ir.GlobalTensor, scalars: Mapping[ir.Expr, ir.Scalar]) -> Extent:
+    """Compute a view's numbers from the call's scalars."""
+    shape = tuple(int(ir.evaluate(n, scalars)) for n in view.shape)
+    steps = tuple(int(ir.evaluate(s, scalars)) * view.dtype.nbytes for s in view.strides)
+    for n in shape:
+        if n < 0:
+            raise ArgumentError(
+                f"the shape of view '{view.name}'", "not negative", shape, "Pass sizes >= 0."
+            )
+    return Extent(view.name, shape, steps)
+
+
+def fits(name: str, array: runtime.Array, views: list[Extent]) -> None:
+    """Refuse an array that has the form of no view of it, or is too small for one."""
+    problems = [mismatch(name, array, view) for view in views]
+    if problems and all(problems):
+        raise problems[0]  # type: ignore[misc]
+    has = span(array)
+    for view in views:
+        if view.nbytes > has:
+            rule = f"large enough for the view '{view.name}' {view.shape} ({view.nbytes} bytes)"
+            raise ArgumentError(name, rule, f"{has} bytes", "Pass a larger array.")
+
+
+def span(array: runtime.Array) -> int:
+    """Return the bytes from an array's first element to behind its last."""
+    if 0 in array.shape:
+        return 0
+    steps = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
+    return steps + array.dtype.nbytes
+
+
+def mismatch(name: str, array: runtime.Array, view: Extent) -> ArgumentError | None:
+    """Return what is wrong with an array for a view; strides of extent 1 mean nothing."""
+    if len(array.shape) != len(view.shape):
+        rule = f"of {len(view.shape)} dimensions, like the view '{view.name}' {view.shape}"
+        return ArgumentError(name, rule, f"shape {array.shape}", "Reshape it.")
+    if array.shape != view.shape:
+        rule = f"of shape {view.shape}, like the view '{view.name}'"
+        return ArgumentError(name, rule, array.shape, "Pass sizes and arrays that agree.")
+    pairs = zip(array.shape, array.strides, view.strides, strict=True)
+    if math.prod(array.shape) and any(n > 1 and s != v for n, s, v in pairs):
+        rule = f"laid out with strides of {view.strides} bytes, like the view '{view.name}'"
+        return ArgumentError(name, rule, f"{array.strides} bytes", "Pass a contiguous copy.")
+    return None
+
+
+def map_arguments(
+    kernel: ir.Kernel,
+    call: Call,
+    tensor_map: ir.TensorMap,
+    scalars: Mapping[ir.Expr, ir.Scalar],
+) -> tuple[int, DType, tuple[int, ...], tuple[int, ...], tuple[int, ...], Swizzle, str]:
+    """Return the numbers that a tensor map is made of.
+
+    A view without elements has a pitch of 0, which no map can have; nothing is loaded through it.
+    """
+    view = tensor_map.view
+    name = next(p.name for p in kernel.function.params if p.var is view.pointer)
+    numbers, address = extent(view, scalars), call.arrays[name].address
+    strides, shape = numbers.strides, numbers.shape
+    if 0 in shape:
+        *outer, last = strides
+        strides, address = (*(16 for _ in outer), last), address // 16 * 16
+    return (address, view.dtype, shape, strides, tensor_map.box, tensor_map.swizzle, name)
