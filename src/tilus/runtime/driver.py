@@ -61,9 +61,11 @@ def device_errors(doing: str) -> Iterator[None]:
 @functools.cache
 def primary_context(device: int) -> Any:
     """Return the device's primary context, which PyTorch and CuPy use too; keep it for good."""
-    driver = binding()
-    check("initialising CUDA", driver.cuInit(0))
-    return check(f"opening GPU {device}", driver.cuDevicePrimaryCtxRetain(driver.CUdevice(device)))
+    driver, doing = binding(), f"opening GPU {device}"
+    with device_errors(doing):  # the first call of all loads the driver
+        status = driver.cuInit(0)
+    check(doing, status)
+    return check(doing, driver.cuDevicePrimaryCtxRetain(driver.CUdevice(device)))
 
 
 @contextmanager

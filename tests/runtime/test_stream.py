@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which stream a launch goes to, and events."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tilus.errors import ArgumentError, DeviceError
+from tilus.runtime import Event, stream_handle, synchronize
+
+PLAIN = np.zeros(1)
+
+
+def of(library):
+    """Return an array that claims to come from ``library``."""
+    return type("Array", (), {"__module__": library})()
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    """PyTorch with current stream 100 + device, and CuPy with current stream 7."""
+    torch, cupy = ModuleType("torch"), ModuleType("cupy")
+    torch.cuda = SimpleNamespace(
+        current_stream=lambda device: SimpleNamespace(cuda_stream=100 + device)
+    )
+    cupy.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=7))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+
+
+def test_the_argument_comes_first(libraries):
+    arrays = [of("torch")]
+    assert stream_handle(5, arrays, 0) == 5
+    assert stream_handle(SimpleNamespace(__cuda_stream__=lambda: (0, 6)), arrays, 0) == 6
+    assert stream_handle(SimpleNamespace(cuda_stream=8), arrays, 0) == 8
+    assert stream_handle(0, arrays, 0) == 0
+
+
+def test_then_the_current_stream_of_the_arrays_library(libraries):
+    assert stream_handle(None, [PLAIN, of("torch.nn.parameter")], 1) == 101
+    assert stream_handle(None, [of("cupy"), of("torch")], 1) == 7
+
+
+def test_else_the_default_stream(libraries):
+    assert stream_handle(None, [PLAIN, of("torchvision"), of("builtins")], 0) == 0
+
+
+@pytest.mark.parametrize("thing", ["0", 1.5, True, object()])
+def test_what_is_no_stream_is_refused(thing):
+    with pytest.raises(ArgumentError, match=f"stream must be .*got a {type(thing).__name__}"):
+        stream_handle(thing, [], 0)
+
+
+def test_an_error_of_a_kernel_comes_out_while_waiting(fake):
+    fake.failing["cuCtxSynchronize"] = fake.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match="waiting for the GPU: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        synchronize()
+    assert fake.current == [0]
+
+
+def test_events_that_cannot_be_made_leave_nothing_behind(fake, monkeypatch):
+    monkeypatch.setattr(type(fake), "_cuEventCreate", lambda self, flags: (), raising=False)
+    fake.failing["cuEventCreate"] = fake.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DeviceError, match="creating an event"):
+        Event()
+    assert fake.current == [0]
