@@ -2,6 +2,7 @@
 """A tile language for Hopper GPUs that also runs on a CPU, to learn how fast kernels work."""
 
 from tilus import utils
+from tilus.autotune import autotune
 from tilus.dtypes import (
     boolean,
     float16,
@@ -36,6 +37,7 @@ __all__ = [
     "Script",
     "SimulationError",
     "TilusError",
+    "autotune",
     "boolean",
     "float16",
     "float32",
