@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tilus.ir import (
     OPERATORS,
@@ -289,7 +290,7 @@ class Emitter:
         at = len(self._lines)
         stmt.emit(self)
         if len(self._lines) > at:
-            comment = f"// {stmt.location}  {type(stmt).__name__}"
+            comment = f"// {_place(stmt)}  {type(stmt).__name__}"
             self._lines.insert(at, "  " * self._depth + comment)
 
     def _control(self, stmt: For | While | If) -> None:
@@ -323,7 +324,7 @@ class Emitter:
         header = f"if ({self._condition(stmt, outer)})"
         if isinstance(previous, Group) and _apart(previous.threads, stmt.threads):
             header = f"else {header}"
-        self.line(f"// {stmt.location}  {stmt.threads.role}")
+        self.line(f"// {_place(stmt)}  {stmt.threads.role}")
         with self.block(header):
             if stmt.registers is not None:
                 self._budget(stmt.registers)
@@ -379,6 +380,11 @@ class Emitter:
                     f"for (int r = 0; r < {count}; ++r) "
                     f'asm volatile("" : "+f"({name}[r]) :: "memory");'
                 )
+
+
+def _place(stmt: Stmt) -> str:
+    """Return ``file:line`` without the folder, so that one kernel is one text wherever it lies."""
+    return f"{Path(stmt.location.file).name}:{stmt.location.line}"
 
 
 def _apart(a: Threads, b: Threads) -> bool:

@@ -64,39 +64,41 @@ class store_global(Instruction):
         for d, name in enumerate(first):
             thread = layout.text(d, "thread", e.thread())
             e.line(f"const int {name} = {e.expr(cast(self.offsets[d], int32))} + {thread};")
-        at = [f"{name} + {layout.text(d, 'register', 'r')}" for d, name in enumerate(first)]
-        pairs = self._pairs_allowed()
+        base = e.fresh("base")
+        e.line(f"{self.dst.dtype.cpp} *const {base} = {p} + {self._distance(e, first)};")
+        step = [layout.text(d, "register", "r") for d in range(len(first))]
         if layout.vector % 2 == 0 and self.src.dtype.bits == 16:
             e.helper(STORE_PAIR)
-            with e.block(f"if ({e.expr(pairs)} && (unsigned long long){p} % 4 == 0)"):
-                store = f"store_pair({p} + {self._address(e)}, {src}[r], {src}[r + 1]);"
-                self._loop(e, layout.registers, 2, at, store)
+            with e.block(f"if ({e.expr(self._whole_pairs())} && (unsigned long long){p} % 4 == 0)"):
+                e.line("#pragma unroll")
+                e.line(f"for (int r = 0; r < {layout.registers}; r += 2)")
+                at = f"{base} + {self._distance(e, step)}"
+                e.line(f"  store_pair({at}, {src}[r], {src}[r + 1]);")
             e.line("else")
         with e.block(""):
-            self._loop(e, layout.registers, 1, at, f"{p}[{self._address(e)}] = {src}[r];")
+            inside = [
+                f"{i} + {j} < {e.expr(n)}"
+                for i, j, n in zip(first, step, self.dst.shape, strict=True)
+            ]
+            e.line("#pragma unroll")
+            e.line(f"for (int r = 0; r < {layout.registers}; ++r)")
+            e.line(f"  if ({' && '.join(inside)}) {base}[{self._distance(e, step)}] = {src}[r];")
 
-    def _pairs_allowed(self) -> Expr:
-        """Return the condition, uniform over the block, under which two columns may be stored at
-        once."""
+    def _distance(self, e: Emitter, index: list[str]) -> str:
+        """Return how many elements ``index`` lies behind the view's pointer, as a C expression."""
+        unit = [isinstance(s, Const) and s.value == 1 for s in self.dst.strides]
+        steps = zip(index, self.dst.strides, unit, strict=True)
+        return " + ".join(f"({i})" if one else f"({i}) * {e.expr(s)}" for i, s, one in steps)
+
+    def _whole_pairs(self) -> Expr:
+        """Return the condition, uniform over the block, for the fast way: two columns at once, no
+        bounds to check."""
         even = [self.dst.shape[-1], *self.dst.strides[:-1], as_expr(self.offsets[-1])]
-        return reduce(lambda a, x: a & (x % 2 == 0), even, apply("==", self.dst.strides[-1], 1))
-
-    def _address(self, e: Emitter) -> str:
-        """Return the element's distance from the pointer as a C expression over j0, j1, ..."""
-        steps = [(d, as_expr(s)) for d, s in enumerate(self.dst.strides)]
-        unit = [isinstance(s, Const) and s.value == 1 for _, s in steps]
-        return " + ".join(
-            f"j{d}" if one else f"j{d} * {e.expr(s)}"
-            for (d, s), one in zip(steps, unit, strict=True)
+        pairs = reduce(lambda a, x: a & (x % 2 == 0), even, apply("==", self.dst.strides[-1], 1))
+        ends = [as_expr(x) + n for x, n in zip(self.offsets, self.src.shape, strict=True)]
+        return reduce(
+            lambda a, x: a & (x[0] <= x[1]), zip(ends, self.dst.shape, strict=True), pairs
         )
-
-    def _loop(self, e: Emitter, registers: int, step: int, at: list[str], store: str) -> None:
-        inside = " && ".join(f"j{d} < {e.expr(n)}" for d, n in enumerate(self.dst.shape))
-        e.line("#pragma unroll")
-        with e.block(f"for (int r = 0; r < {registers}; r += {step})"):
-            for d, text in enumerate(at):
-                e.line(f"const long long j{d} = {text};")
-            e.line(f"if ({inside}) {store}")
 
     def simulate(self, m: Machine) -> None:
         m.store_global(self.dst, [int(m.value(x)) for x in self.offsets], m.registers(self.src))

@@ -8,6 +8,7 @@ from tilus.passes.accumulators import overwrite_first
 from tilus.passes.checks import check
 from tilus.passes.layouts import choose_layouts
 from tilus.passes.placement import place
+from tilus.passes.rings import unroll_rings
 from tilus.passes.values import find_bits, find_nonnegative
 
 
@@ -18,6 +19,7 @@ def plan(function: Function) -> Kernel:
     """
     check(function)  # thread groups, register budgets, warps
     function = overwrite_first(function)  # zeroed accumulators: the first product overwrites
+    function = unroll_rings(function)  # the index of a stage becomes a constant
     layouts = choose_layouts(function)  # what instructions ask for; the rest by default
     places, total = place(function, layouts.shared)  # shared memory, within the limit
     return Kernel(
