@@ -123,7 +123,8 @@ class Assignments(Calls):
         if found.is_float and not kind.is_float:
             raise LanguageError(f"'{name}: {kind}' must be given an integer, got {found}")
         old = self.builder.variable(names, name)
-        if old and old.region == self.builder.region and names[name].dtype == kind:
+        same = old and not self.builder.since(old.scope, "group")
+        if same and names[name].dtype == kind:
             self.builder.bind(names, name, value, where)
         else:
             self.builder.declare(names, name, kind, value, where, typed=True, once=once)

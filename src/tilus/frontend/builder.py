@@ -16,7 +16,7 @@ from tilus import ir
 from tilus.dtypes import DType
 from tilus.errors import LanguageError, Location
 from tilus.frontend.divergence import Access, Divergence, Storage
-from tilus.frontend.scopes import Attributes, Region
+from tilus.frontend.scopes import MAX_WARPS, WARP, Attributes, Region
 from tilus.frontend.values import MISSING, Unreadable, loses, map_expressions, scalar
 
 Store = dict[str, Any]
@@ -57,7 +57,6 @@ class Variable:
 
     place: Place
     scope: Scope
-    region: Region
     typed: bool
 
 
@@ -80,11 +79,14 @@ class Builder:
     @property
     def region(self) -> Region:
         """The threads that run the current scope."""
-        if self.scope.region is not None:
-            return self.scope.region
+        return self.scope.region or Region(ir.Threads(0, WARP * (self.attrs.warps or MAX_WARPS)))
+
+    @property
+    def threads(self) -> ir.Threads:
+        """The threads that run an instruction here, which must be known."""
         if self.attrs.warps is None:
             raise LanguageError("self.attrs.warps must be set before this, got nothing")
-        return Region(ir.Threads(0, 32 * self.attrs.warps))
+        return self.region.threads
 
     def emit(self, stmt: ir.Stmt) -> None:
         """Append a statement to the current scope."""
@@ -173,7 +175,7 @@ class Builder:
         if facts.get("once"):
             self._fixed.add(var)
         place = self.place(store, name)
-        self.variables[var] = Variable(place, self.scope, self.region, facts.get("typed", False))
+        self.variables[var] = Variable(place, self.scope, facts.get("typed", False))
         self.rebind(store, name, var, location)
 
     def _copy(self, name: str, dtype: DType, value: ir.Expr, location: Location) -> ir.Var:

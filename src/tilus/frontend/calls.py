@@ -68,7 +68,7 @@ class Calls(Expressions):
     ) -> Any:
         """Build an instruction, verify it, and append it to the program; return its result."""
         arguments = bind_instruction(cls, args, kwargs)
-        facts: dict[str, Any] = {"location": self.at(node), "threads": self.builder.region.threads}
+        facts: dict[str, Any] = {"location": self.at(node), "threads": self.builder.threads}
         if any(f.name == "out" for f in fields(cls)):
             facts["out"] = cls.result(ir.Site(name or cls.__name__, **_site(facts)), **arguments)
         stmt = cls(**arguments, **facts)

@@ -126,9 +126,7 @@ class Expressions:
             case ast.IfExp():
                 return self.conditional(node)
             case ast.JoinedStr(values=values):
-                return "".join(str(self.evaluate(v)) for v in values)
-            case ast.FormattedValue():
-                return self.formatted(node)
+                return "".join(self.formatted(v) for v in values)
             case ast.Call():
                 return self.call(node)
         raise refuse(node)
@@ -313,7 +311,10 @@ class Expressions:
         )
         return ir.select(test, a, b)
 
-    def formatted(self, node: ast.FormattedValue) -> str:
+    def formatted(self, node: ast.expr) -> str:
+        """Return one part of an f-string."""
+        if not isinstance(node, ast.FormattedValue):
+            return str(self.evaluate(node))
         value = self.evaluate(node.value)
         if isinstance(value, ir.Expr):
             raise LanguageError(

@@ -235,7 +235,7 @@ class Tracer(Assignments):
             )
         where = self.at(first.context_expr)
         with self.located(first.context_expr):
-            region = scope.narrow(self.builder.region.threads)
+            region = scope.narrow(self.builder.threads)
         self.builder.enter("group", region)
         self.groups(rest, body)
         closed = self.builder.leave()

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels for tests: an instruction that reports a scalar, run by Python and on the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import tilus
+from tilus import ir, simulator
+
+LOG: list[ir.Scalar] = []
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _use(ir.Instruction):
+    """Report a scalar."""
+
+    x: ir.ExprLike
+
+    def simulate(self, m: ir.Machine) -> None:
+        LOG.append(m.value(self.x))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _make(ir.Instruction):
+    """Yield a tensor in shared memory that bears the name it is assigned to."""
+
+    rows: int = 8
+    out: ir.SharedTensor
+
+    @classmethod
+    def result(cls, site: ir.Site, /, **arguments: Any) -> ir.SharedTensor:
+        shape = (4, arguments.get("rows", 8), 8)
+        buffer = ir.SharedBuffer(site.name, tilus.float16, shape, site.location)
+        return ir.SharedTensor(buffer, shape, ir.as_expr(0))
+
+    def verify(self) -> None:
+        self.require(self.rows % 8 == 0, "rows", "a multiple of 8", self.rows)
+
+
+class Probe(tilus.Script):
+    """A script with two instructions that exist for tests only."""
+
+    use = _use
+    make = _make
+
+
+def script(function: Callable[..., None]) -> Probe:
+    """Return a script whose ``__call__`` is ``function``; its warps and blocks are set for it."""
+    return type(function.__name__, (Probe,), {"__call__": function})()
+
+
+class Python:
+    """Stands for ``self`` where Python itself runs a kernel."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+        self.attrs = SimpleNamespace()
+        self.use = self.log.append
+        self.single_thread = self.single_warp = self.thread_group = lambda *a, **k: nullcontext()
+
+    @staticmethod
+    def range(*bounds: int, unroll: object = None) -> range:
+        return range(*bounds)
+
+    @staticmethod
+    def register_tensor(dtype: object, shape: Sequence[int], init: int) -> list[int]:
+        return [init] * shape[0]
+
+
+def in_python(function: Callable[..., None], *args: int) -> list[Any]:
+    """Return what a kernel reports when Python runs it."""
+    stand_in = Python()
+    function(stand_in, *args)
+    return stand_in.log
+
+
+def in_simulator(function: Callable[..., None], *args: int) -> list[Any]:
+    """Return what a kernel, traced to IR, reports on the simulator."""
+    kernel = script(function).lower()
+    LOG.clear()
+    names = [p.name for p in kernel.function.params]
+    simulator.run(kernel, dict(zip(names, args, strict=True)))
+    return list(LOG)

@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python inside ``__call__``: a traced kernel does what Python does."""
+
+# ruff: noqa: F841, SIM108
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.kernels import Probe, in_python, in_simulator, script
+
+import tilus
+from tilus import boolean, float16, float32, frontend, int32, int64, ir, uint32
+from tilus.printer import show
+from tilus.utils import cdiv
+
+# What Python does, the program does.
+
+
+def straight_line(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    a = n + 1
+    b = a * m
+    a = a - b  # b keeps the value that a had
+    self.use(a)
+    self.use(b)
+    a, b = b, a
+    self.use(a)
+    self.use(-a // 3)
+    self.use(a % 5)
+    self.use(b >> 1)
+    self.use(n / 2.0)
+
+
+def loops(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    total = 0
+    for i in range(n):
+        for j in self.range(i, 10, 3):
+            if j == m:
+                continue
+            if total > 60:
+                break
+            total += i * j
+        self.use(total)
+    for i in range(3, -3, -2):
+        self.use(i + total)
+    i = n
+    while i > 0 and total >= 0:
+        i -= 2
+        self.use(i)
+
+
+def conditions(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    x = 5
+    if n < m:
+        x = n
+        y = 1
+    elif n == m:
+        y = m
+        x += 10
+    else:
+        y = n * m
+    self.use(x)
+    self.use(y)
+    self.use(0 < n <= m)
+    self.use(n if n > m else m)
+    self.use(not n)
+    self.use(1 if (n and m) or n == 3 else 0)
+    self.use(min(n, m, 4) + max([n, m]) + abs(n - m))
+
+
+def early_return(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    if n > m:
+        self.use(1)
+        return
+    self.use(2)
+    for i in range(m):
+        if i == 2:
+            return
+        self.use(i)
+    self.use(3)
+
+
+def loop_counter_assigned(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    for i in range(n):
+        self.use(i)
+        i = i * 2 + m
+        self.use(i)
+
+
+def snapshots(self, n: int32, m: int32):
+    """Values that names, lists and tuples hold do not follow a variable that changes later."""
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    x: int32 = n
+    old, pair, nested = x, (x, x + 1), [x, [x * 2]]
+    for _ in range(3):
+        x += m
+    self.use(x)
+    self.use(old)
+    self.use(pair[0] + pair[1])
+    self.use(nested[1][0])
+
+
+def stop_is_evaluated_once(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    limit: int32 = n
+    for i in range(limit):
+        limit += m
+        self.use(i)
+    self.use(limit)
+
+
+def compile_time_sequences(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    total = n
+    for i, (word, size) in enumerate(zip(["a", "b", "c"], (1, 2, 3), strict=True)):
+        if word == "b":
+            continue
+        if size > 5:
+            break
+        total = total * size + i
+    self.use(total)
+    table = [i * i for i in range(5) if i % 2 == 0]
+    self.use(sum(table) + len(table) + n)
+    self.use({"k": m, **{"z": n}}["z"])
+    self.use(len({k for k in (1, 1, 2)}) + int(f"{len(table):03d}") + n)
+
+
+def register_elements(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    phases = self.register_tensor(dtype=uint32, shape=[3], init=1)
+    stage = 0
+    for _ in self.range(n, unroll=3):
+        before = phases[stage]
+        phases[stage] ^= 1
+        self.use(before)
+        self.use(phases[stage])
+        stage = (stage + 1) % 3
+    phases[0] = 7
+    self.use(phases[0] + phases[stage])
+
+
+def divergent_but_legal(self, n: int32, m: int32):
+    """Each group has its own copy of a variable declared outside, as every thread has."""
+    self.attrs.blocks, self.attrs.warps = 1, 2
+    x: int32 = n
+    with self.single_warp(0):
+        for _ in range(m):
+            x += 1
+        self.use(x)
+
+
+PROGRAMS = [
+    straight_line, loops, conditions, early_return, loop_counter_assigned, snapshots,
+    stop_is_evaluated_once, compile_time_sequences, register_elements, divergent_but_legal,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+@settings(max_examples=15, deadline=None)
+@given(n=st.integers(-7, 12), m=st.integers(-4, 9))
+@example(n=3, m=3)
+@example(n=0, m=0)
+def test_program_does_what_python_does(program, n, m):
+    assert in_simulator(program, n, m) == in_python(program, n, m)
+
+
+# What becomes of a kernel, as text.
+
+
+def text(function, **constants):
+    """Return the traced body of a kernel as text."""
+    lines = show(frontend.trace(script(function), constants)).splitlines()
+    return textwrap.dedent("\n".join(lines[1:]))
+
+
+def expect(found: str, wanted: str) -> None:
+    assert found == textwrap.dedent(wanted).strip("\n")
+
+
+def test_compile_time_values_leave_no_trace():
+    def kernel(self, n: int32, k: int, wide: bool):
+        self.attrs.blocks, self.attrs.warps = cdiv(n, 128), 4
+        sizes = [k // 2**i for i in range(2)]
+        label = "wide" if wide else "narrow"
+        if label == "wide" and len(sizes) == 2:
+            extra = max(sizes)
+        else:
+            extra = 0
+        self.use(n + extra)
+
+    expect(text(kernel, k=64, wide=True), "kernels._use(x=(n + 64))")
+    expect(text(kernel, k=64, wide=False), "kernels._use(x=n)")
+
+
+def test_number_becomes_variable_where_run_time_code_changes_it():
+    def kernel(self, n: int32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        x = 1
+        x = x + 1  # still a compile-time value
+        for i in self.range(n):
+            x = x + i
+            half = x // 2
+            self.use(half)
+        self.use(x)
+
+    expect(
+        text(kernel),
+        """
+        x: int32 = 2
+        for i in range(0, n, 1):
+            x = (x + i)
+            half: int32 = (x // 2)
+            kernels._use(x=half)
+        kernels._use(x=x)
+        """,
+    )
+
+
+def test_branches_choose_a_new_variable():
+    def kernel(self, n: int32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        if n > 3:
+            y = 1
+        elif n < 0:
+            return
+        else:
+            y = n
+        self.use(y)
+
+    expect(
+        text(kernel),
+        """
+        y: int32 = 0
+        if (n > 3):
+            y = 1
+        else:
+            y: int32 = 0
+            if (n < 0):
+                return
+            else:
+                y = n
+            y = y
+        kernels._use(x=y)
+        """,
+    )
+
+
+def test_instruction_is_named_after_its_variable():
+    def kernel(self):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        sa = self.make()
+        tiles = [self.make(16) for _ in range(1)]
+        self.use(sa.nbytes + tiles[0][1].nbytes)
+
+    expect(
+        text(kernel),
+        """
+        sa = kernels._make(rows=8)
+        _make = kernels._make(rows=16)
+        kernels._use(x=768)
+        """,
+    )
+
+
+def test_groups_narrow_the_threads():
+    def kernel(self):
+        self.attrs.blocks, self.attrs.warps = (1, 2, 3), 12
+        with self.thread_group(thread_begin=128, num_threads=256, registers=232):
+            with self.warp_group(2, num_warps=4), self.single_thread():
+                self.use(1)
+            with self.single_warp(7):
+                self.use(2)
+            with self.single_thread(5):
+                self.use(3)
+
+    expect(
+        text(kernel),
+        """
+        group warps 4-11, registers=232:
+            group warps 6-9:
+                group thread 192 (elected):
+                    kernels._use(x=1)
+            group warp 11:
+                kernels._use(x=2)
+            group thread 133:
+                kernels._use(x=3)
+        """,
+    )
+
+
+class Ring(tilus.Class):
+    """A stage and a parity that advance together."""
+
+    use = Probe.use
+
+    def __init__(self, stages, start=0):
+        super().__init__()
+        self.stages = stages
+        self.tiles = [self.use(stages)] * 0
+        self.stage: int32 = start
+        self.parity: uint32 = 0
+
+    def advance(self, by=1):
+        self.stage = (self.stage + by) % self.stages
+        self.parity ^= self.stage == 0
+        return self.stage
+
+    @property
+    def last(self):
+        return self.stages - 1
+
+
+def test_class_holds_variables_and_its_methods_are_inlined():
+    def kernel(self, n: int32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        ring = Ring(3)
+        with self.single_warp():
+            for _ in self.range(n):
+                self.use(ring.stage + ring.advance(by=2) + ring.last)
+
+    expect(
+        text(kernel),
+        """
+        kernels._use(x=3)
+        stage: int32 = 0
+        parity: uint32 = 0
+        group warp 0:
+            for _ in range(0, n, 1):
+                value: int32 = stage
+                stage = ((stage + 2) % 3)
+                parity = (parity ^ uint32((stage == 0)))
+                advance: int32 = stage
+                kernels._use(x=((value + advance) + 2))
+        """,
+    )
+
+
+class Helped(Probe):
+    """A script that calls methods of its own."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def scaled(self, x, *, twice=False):
+        """A docstring is no statement."""
+        if twice:
+            return self.scaled(self.scaled(x))
+        x = x * self.scale
+        return x
+
+    def __call__(self, n: int32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        self.offset = n  # on a copy: the script itself stays as it is
+        self.use(self.scaled(self.offset, twice=True))
+
+
+def test_methods_of_the_script_are_inlined():
+    kernel = Helped(scale=3)
+    assert "kernels._use(x=((n * 3) * 3))" in show(frontend.trace(kernel, {}))
+    assert vars(kernel).keys() == {"scale", "_launcher", "_schedule"}
+
+
+def test_launch_attributes():
+    def kernel(self, n: int32, k: int):
+        self.attrs.blocks = [cdiv(n, 64), k]
+        self.attrs.warps = k
+        self.attrs.cluster_blocks = 2
+        self.use(self.attrs.warps + self.blockIdx.z + self.gridDim.x)
+
+    function = frontend.trace(script(kernel), {"k": 4})
+    assert [show(b) for b in function.blocks] == ["(((n + 64) - 1) // 64)", "4", "1"]
+    assert (function.warps, function.cluster) == (4, (2, 1, 1))
+    assert [(p.name, p.dtype) for p in function.params] == [("n", int32)]
+
+
+def test_types_of_variables():
+    def kernel(self, n: int64, f: float32, p: ~float16):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        a: uint32 = 1
+        b: float32 = 2
+        c = 0.5
+        d = False
+        for i in range(n):
+            a += 1
+            b += f
+            c = b * c
+            d = i > 3 or d
+        remark: int = 7
+        self.use(remark)
+
+    body = frontend.trace(script(kernel), {}).body
+    declared = [(s.var.name, s.var.dtype) for s in body if isinstance(s, ir.Declare)]
+    assert declared == [("a", uint32), ("b", float32), ("c", float32), ("d", boolean)]
+    loop = next(s for s in body if isinstance(s, ir.For))
+    assert loop.var.dtype == int64
+
+
+def test_redeclared_in_another_group_is_another_variable():
+    def kernel(self):
+        self.attrs.blocks, self.attrs.warps = 1, 2
+        stage: int32 = 0
+        with self.single_warp(0):
+            stage: int32 = 1
+            stage: int32 = 2  # here it is the same again
+        with self.single_warp(1):
+            stage: int32 = 3
+        self.use(0)
+
+    expect(
+        text(kernel),
+        """
+        stage: int32 = 0
+        group warp 0:
+            stage: int32 = 1
+            stage = 2
+        group warp 1:
+            stage: int32 = 3
+        kernels._use(x=0)
+        """,
+    )
+
+
+def test_condition_with_instructions_runs_every_turn():
+    def kernel(self, n: int32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        ring = Ring(4)
+        while ring.advance() < n:
+            self.use(ring.stage)
+
+    found = text(kernel)
+    loop = found[found.index("while") :]
+    expect(
+        loop,
+        """
+        while True:
+            stage = ((stage + 1) % 4)
+            parity = (parity ^ uint32((stage == 0)))
+            advance: int32 = stage
+            if not((advance < n)):
+                break
+            kernels._use(x=stage)
+        """,
+    )

@@ -1,0 +1,536 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is not part of the language is refused with file, line, caret and what to write instead.
+
+In each kernel the faulty line ends in a comment ``# <underlined text>``; ``@refused`` holds words
+of the message.
+"""
+
+# ruff: noqa: B007, E731, F821, F841, F842, SIM105, UP034
+
+import inspect
+import linecache
+import re
+
+import pytest
+from tests.kernels import Probe, script
+
+import tilus
+from tilus import float16, float32, frontend, int32, int64, uint32
+from tilus.errors import LanguageError
+
+
+def refusal(function, **constants) -> LanguageError:
+    with pytest.raises(LanguageError) as caught:
+        frontend.trace(script(function) if not isinstance(function, Probe) else function, constants)
+    return caught.value
+
+
+def underlined(error: LanguageError) -> str:
+    """Return what the carets of a message point at."""
+    source, carets = str(error).splitlines()[-2:]
+    assert set(carets.strip()) == {"^"}
+    return source[carets.index("^") : carets.rindex("^") + 1]
+
+
+def faulty_line(function) -> tuple[int, str]:
+    """Return the number of the line with the comment, and the comment."""
+    lines, first = inspect.getsourcelines(function)
+    for number, line in enumerate(lines, first):
+        if found := re.search(r"  # (.*)$", line):
+            return number, found[1]
+    raise AssertionError("no marked line")
+
+
+def start(self):
+    self.attrs.blocks, self.attrs.warps = 1, 4
+
+
+class Kernel(Probe):
+    """What the kernels below share."""
+
+    start = start
+
+
+def refused(*fragments: str):
+    """Make a test of a kernel that must be refused with these words."""
+
+    def decorate(function):
+        def test():
+            line, marked = faulty_line(function)
+            error = refusal(type("Faulty", (Kernel,), {"__call__": function})())
+            assert error.location.line == line, error
+            assert error.location.file == __file__
+            assert underlined(error) == marked, error
+            for fragment in fragments:
+                assert fragment in error.message
+            assert str(error).startswith(f"{__file__}:{line}: ")
+
+        test.__name__, test.__doc__ = f"test_{function.__name__}", " / ".join(fragments)
+        return test
+
+    return decorate
+
+
+# Syntax
+
+
+@refused("'lambda: 1' is not part of the kernel language", "write a method of the script")
+def lambdas(self):
+    self.start()
+    f = lambda: 1  # lambda: 1
+    self.use(f())
+
+
+@refused("'def inner():' is not part", "it is inlined")
+def inner_functions(self):
+    self.start()
+
+    def inner():  # d
+        return 1
+
+
+@refused("is not part of the kernel language", "check before")
+def exceptions(self):
+    self.start()
+    try:  # t
+        self.use(1)
+    except ValueError:
+        pass
+
+
+@refused("'else' of a loop", "set a flag")
+def else_of_a_loop(self, n: int32):
+    self.start()
+    for i in range(n):  # f
+        self.use(i)
+    else:
+        self.use(0)
+
+
+@refused("assign on a line of its own")
+def walrus(self):
+    self.start()
+    self.use((x := 3))  # x := 3
+
+
+# Names
+
+
+@refused("'missing' is not defined")
+def unknown_name(self):
+    self.start()
+    self.use(missing + 1)  # missing
+
+
+@refused("'missing' is not defined")
+def columns_count_characters(self):
+    self.start()
+    self.use(("äöü", missing))  # missing
+
+
+@refused("'x' is read before it is assigned")
+def unassigned(self):
+    self.start()
+    self.use(x)  # x
+    x = 1
+
+
+@refused("'unassigned_after' has no known value", "give it a number before")
+def assigned_in_one_branch(self, n: int32):
+    self.start()
+    if n > 3:
+        unassigned_after = 1
+    self.use(unassigned_after)  # unassigned_after
+
+
+@refused("'y' has no known value", "may not have run", "before the loop")
+def assigned_in_a_loop(self, n: int32):
+    self.start()
+    for i in range(n):
+        y = i
+    self.use(y)  # y
+
+
+@refused("'i' has no known value", "a run-time loop assigned it")
+def counter_after_the_loop(self, n: int32):
+    self.start()
+    for i in range(n):
+        self.use(i)
+    self.use(i)  # i
+
+
+@refused("'t' holds a SharedTensor from before the loop", "carries only numbers")
+def tensor_carried_by_a_loop(self, n: int32):
+    self.start()
+    t = self.make()
+    for i in range(n):
+        self.use(t.nbytes)  # t
+        t = self.make()
+
+
+@refused("has no 'nbites'")
+def unknown_attribute(self):
+    self.start()
+    t = self.make()
+    self.use(t.nbites)  # t.nbites
+
+
+@refused("'x' is int32", "cannot hold int64", "declare it as `x: int64 = ...`")
+def variable_too_narrow(self, n: int64):
+    self.start()
+    x = 0
+    for i in range(n):
+        x = x + i  # x
+
+
+@refused("'x' is int32 (declared int32) and cannot hold float32")
+def float_into_integer(self, f: float32):
+    self.start()
+    x: int32 = 0
+    x = x * f  # x
+
+
+@refused("'x: int32' must be given an integer, got float32")
+def float_into_declaration(self, f: float32):
+    self.start()
+    x: int32 = f  # x: int32 = f
+
+
+@refused("must be given a number, got a SharedTensor")
+def tensor_into_declaration(self):
+    self.start()
+    x: int32 = self.make()  # x: int32 = self.make()
+
+
+@refused("needs a first value")
+def declaration_without_value(self):
+    self.start()
+    x: int32  # x: int32
+
+
+# Run-time values where Python needs compile-time ones
+
+
+@refused("index of a Python list must be a compile-time integer", "a register tensor")
+def list_by_run_time_index(self, n: int32):
+    self.start()
+    sizes = [1, 2, 3]
+    self.use(sizes[n])  # sizes[n]
+
+
+@refused("an f-string is made while the kernel is built", "a run-time value (int32)")
+def f_string(self, n: int32):
+    self.start()
+    print(f"n is {n}")  # f"n is {n}"
+
+
+@refused("has no truth value while the kernel is being built")
+def truth_in_plain_python(self, n: int32):
+    self.start()
+    self.use(sorted([n, 1])[0])  # sorted([n, 1])
+
+
+@refused("the condition of assert must be a compile-time value")
+def assertion_on_run_time_value(self, n: int32):
+    self.start()
+    assert n > 3  # assert n > 3
+
+
+@refused("a compile-time sequence is needed here, got a run-time value (int32)")
+def loop_over_a_number(self, n: int32):
+    self.start()
+    for i in n:  # f
+        self.use(i)
+
+
+@refused("a Python list cannot change under run-time control flow")
+def list_grows_in_a_loop(self, n: int32):
+    self.start()
+    found = []
+    for i in range(n):
+        found.append(i)  # found.append(i)
+
+
+@refused("'/' on integers makes a float in Python; write '//'")
+def true_division(self, n: int32):
+    self.start()
+    self.use(n / 2)  # n / 2
+
+
+@refused("warps must be a compile-time integer, got a run-time value (int32)")
+def run_time_warps(self, n: int32):
+    self.attrs.warps = n  # self.attrs.warps = n
+
+
+@refused("ZeroDivisionError")
+def division_by_zero(self):
+    self.start()
+    self.use(1 // 0)  # 1 // 0
+
+
+@refused("tile too large: 512")
+def assertion(self):
+    self.start()
+    size = 512
+    assert size < 256, f"tile too large: {size}"  # assert size < 256, f"tile too large: {size}"
+
+
+@refused("one side of a run-time conditional expression cannot run instructions", "an if statement")
+def instruction_in_a_conditional(self, n: int32):
+    self.start()
+    self.use(self.make().nbytes if n else 0)  # self.make().nbytes
+
+
+# Control flow
+
+
+@refused("a run-time 'break' cannot leave a loop over a Python sequence", "self.range(...)")
+def run_time_break_of_unrolled_loop(self, n: int32):
+    self.start()
+    for i in (1, 2, 3):
+        if n == i:
+            break  # break
+
+
+@refused("'break' must not leave a thread group")
+def break_out_of_a_group(self, n: int32):
+    self.start()
+    for i in range(n):
+        with self.single_thread():
+            break  # break
+
+
+def early(self, x):
+    if x > 3:
+        return 1  # return 1
+    return 2
+
+
+@refused("a kernel returns nothing")
+def kernel_returns_a_value(self):
+    self.start()
+    return 1  # return 1
+
+
+@refused("'with' takes a group", "got a SharedTensor")
+def with_something_else(self):
+    self.start()
+    with self.make():  # w
+        self.use(1)
+
+
+# Threads
+
+
+@refused("num_threads must be a multiple of 32, or 1, got 48")
+def odd_group(self):
+    self.start()
+    with self.thread_group(0, num_threads=48):  # self.thread_group(0, num_threads=48)
+        self.use(1)
+
+
+@refused("the thread group must be among the 128 threads", "got threads 96 to 159")
+def group_outside_of_the_block(self):
+    self.start()
+    with self.thread_group(96, 64):  # self.thread_group(96, 64)
+        self.use(1)
+
+
+@refused("thread_begin must be a multiple of 32, got 16")
+def misaligned_group(self):
+    self.start()
+    with self.thread_group(16, 32):  # self.thread_group(16, 32)
+        self.use(1)
+
+
+@refused("registers must be a multiple of 8 from 24 to 256, got 100")
+def register_budget(self):
+    self.start()
+    with self.thread_group(0, 128, registers=100):  # self.thread_group(0, 128, registers=100)
+        self.use(1)
+
+
+@refused("must be whole warp groups", "got warps 0-1")
+def register_budget_of_two_warps(self):
+    self.start()
+    with self.warp_group(0, 2, registers=40):  # self.warp_group(0, 2, registers=40)
+        self.use(1)
+
+
+@refused("self.attrs.warps must be set before this")
+def no_warps_yet(self):
+    self.use(1)  # self.use(1)
+
+
+@refused("'x' differs between the threads that read it here (warps 0-3)", "only warp 1 assigned it")
+def variable_differs_after_a_group(self):
+    self.start()
+    x: int32 = 0
+    with self.single_warp(1):
+        x += 1
+    self.use(x)  # x
+
+
+@refused("'x' differs", "only one thread of warps 0-3 assigned it")
+def variable_differs_in_the_next_turn(self, n: int32):
+    self.start()
+    x: int32 = 0
+    for _ in range(n):
+        self.use(x)  # x
+        with self.single_thread():
+            x += 1
+
+
+@refused("'phases' differs")
+def register_elements_differ(self):
+    self.start()
+    phases = self.register_tensor(dtype=uint32, shape=[2], init=0)
+    with self.single_warp(2):
+        phases[0] ^= 1
+    self.use(phases[0])  # phases[0]
+
+
+@refused("'y' has no known value here", "only the threads of a group know its value")
+def name_of_a_group(self):
+    self.start()
+    with self.single_warp():
+        y = 1
+    self.use(y)  # y
+
+
+# Instructions and the launch
+
+
+@refused("_make: argument 'cols' is unknown; it takes rows")
+def unknown_argument(self):
+    self.start()
+    self.make(cols=3)  # self.make(cols=3)
+
+
+@refused("_use: argument 'x' is missing")
+def missing_argument(self):
+    self.start()
+    self.use()  # self.use()
+
+
+@refused("_use: takes at most 1 arguments, got 2")
+def too_many_arguments(self):
+    self.start()
+    self.use(1, 2)  # self.use(1, 2)
+
+
+@refused("_make: rows must be a multiple of 8, got 7")
+def rule_of_an_instruction(self):
+    self.start()
+    t = self.make(7)  # self.make(7)
+
+
+@refused("index must be in 0..3, got 4")
+def index_out_of_range(self):
+    self.start()
+    t = self.make()
+    self.use(t[4].nbytes)  # t[4]
+
+
+@refused("blocks must be made from compile-time values and kernel parameters")
+def grid_from_a_variable(self, n: int32):
+    x: int32 = n
+    self.attrs.blocks = x  # self.attrs.blocks = x
+
+
+@refused("an attribute of self.attrs must be blocks, warps or cluster_blocks, got blocs")
+def misspelt_attribute(self):
+    self.attrs.blocs = 1  # self.attrs.blocs = 1
+
+
+@refused("must be set outside of run-time control flow")
+def launch_attribute_under_a_condition(self, n: int32):
+    self.start()
+    if n > 3:
+        self.attrs.blocks = 2  # self.attrs.blocks = 2
+
+
+@refused("the bounds of a range must be integers, got 1.5")
+def float_range(self):
+    self.start()
+    for i in self.range(0, 1.5):  # self.range(0, 1.5)
+        self.use(i)
+
+
+@refused('unroll must be a positive compile-time integer or "all", got 0')
+def unroll(self):
+    self.start()
+    for i in self.range(3, unroll=0):  # self.range(3, unroll=0)
+        self.use(i)
+
+
+@refused("a kernel changes only objects it has made itself")
+def foreign_object(self):
+    self.start()
+    start.remark = 1  # start.remark = 1
+
+
+tests = {name: f for name, f in globals().items() if getattr(f, "__name__", "").startswith("test_")}
+globals().update({f.__name__: f for f in tests.values()})
+
+
+def test_methods_say_who_called_them():
+    class Caller(Kernel):
+        early = early
+
+        def __call__(self, n: int32):
+            self.start()
+            self.use(self.early(n))
+
+    error = refusal(Caller())
+    assert underlined(error) == "return 1" and "return it at the end" in error.message
+    assert error.__notes__[0].splitlines()[1].strip() == "self.use(self.early(n))"
+
+
+def test_recursion_ends():
+    class Endless(Kernel):
+        def again(self, n):
+            return self.again(n)
+
+        def __call__(self, n: int32):
+            self.start()
+            self.again(n)
+
+    assert "calls itself" in refusal(Endless()).message
+
+
+def test_attribute_that_a_loop_changes_must_be_declared():
+    class Counter(tilus.Class):
+        def __init__(self):
+            self.count = 0
+
+        def step(self):
+            self.count += 1
+
+    class Counting(Kernel):
+        def __call__(self, n: int32):
+            self.start()
+            counter = Counter()
+            for _ in range(n):
+                counter.step()
+
+    assert "`self.count: int32 = ...`" in refusal(Counting()).message
+
+
+def test_parameters_need_annotations():
+    def kernel(self, n: "int32", t: float16):
+        pass
+
+    def wrong(self, n: str):
+        pass
+
+    error = refusal(wrong)
+    assert "parameter 'n' must be annotated" in error.message and underlined(error) == "n: str"
+    assert "self.attrs.blocks must be set" in refusal(kernel).message
+
+
+def test_source_must_be_readable():
+    names = {"int32": int32}
+    exec("def kernel(self):\n    self.attrs.warps = 1", names)
+    linecache.checkcache()
+    assert "write the kernel to a file" in refusal(names["kernel"]).message
