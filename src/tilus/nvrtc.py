@@ -111,11 +111,11 @@ def _library() -> Any:
     try:
         from cuda.bindings import nvrtc  # noqa: PLC0415
     except ImportError as error:
-        raise _missing(error, "cuda-bindings 13", INSTALL_CUDA_PYTHON) from error
+        raise _missing(error, "cuda-bindings 13", INSTALL_CUDA_PYTHON) from None
     try:
         nvrtc.nvrtcVersion()
     except RuntimeError as error:  # cuda.pathfinder's DynamicLibNotFoundError is one
-        raise _missing(error, "NVRTC 13.0, the CUDA compiler library", INSTALL_NVRTC) from error
+        raise _missing(error, "NVRTC 13.0, the CUDA compiler library", INSTALL_NVRTC) from None
     return nvrtc
 
 

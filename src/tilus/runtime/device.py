@@ -13,6 +13,7 @@ from tilus.errors import DeviceError
 from tilus.runtime.driver import binding, check, core, device_errors
 
 NEEDED = "an NVIDIA GPU of the Hopper generation (compute capability 9.0: H100, H200, GH200)"
+LOOKING = "looking for GPUs"
 SIMULATE = "or run on the simulator: TILUS_DEVICE=sim"
 
 
@@ -54,7 +55,7 @@ class Telemetry:
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
     """Return this process's GPUs in CUDA's order; raise DeviceError if the driver fails."""
-    with device_errors("looking for GPUs"):  # Device() first: it fails cleanly where others hang
+    with device_errors(LOOKING):  # Device() first: it fails cleanly where others hang
         core().Device()
         devices = core().Device.get_all_devices()
         return tuple(_describe(device) for device in devices)
@@ -108,13 +109,12 @@ def _visible() -> tuple[Gpu, ...]:
     try:
         return gpus()
     except DeviceError as error:
-        found = str(error)
+        found = str(error).removeprefix(f"{LOOKING}: ")
         if "CUDA_VISIBLE_DEVICES" in os.environ:
             found += f" (CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r})"
-        needed = f"{NEEDED} and its driver, 580 or newer"
-        raise _unfit(
-            found, needed, f"install the driver (nvidia.com/drivers), {SIMULATE}"
-        ) from error
+        needed, mend = f"{NEEDED} and its driver, 580 or newer", "install the driver"
+        # All is said: the traceback of the search for libcuda would bury the message.
+        raise _unfit(found, needed, f"{mend} (nvidia.com/drivers), {SIMULATE}") from None
 
 
 def _unfit(found: str, needed: str, mend: str) -> DeviceError:

@@ -55,7 +55,15 @@ def device_errors(doing: str) -> Iterator[None]:
     except TilusError:
         raise
     except Exception as error:
-        raise DeviceError(f"{doing}: {error}") from error
+        raise DeviceError(f"{doing}: {_explain(error)}") from error
+
+
+def _explain(error: Exception) -> str:
+    from cuda.pathfinder import DynamicLibNotFoundError  # noqa: PLC0415
+
+    if isinstance(error, DynamicLibNotFoundError):
+        return "no NVIDIA driver (libcuda was not found)"
+    return str(error)
 
 
 @functools.cache

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``tilus doctor``, ``tilus compile``, ``tilus simulate``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from rich.console import Console
+
+from tilus.cli import doctor as _doctor
+from tilus.errors import TilusError
+
+
+class Commands(click.Group):
+    """Shows errors that are the user's to mend as a message, not as a traceback."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; exit with 1 on an error of ours."""
+        try:
+            return super().invoke(ctx)
+        except TilusError as error:
+            click.echo(f"{type(error).__name__}: {error}", err=True)
+            sys.exit(1)
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="tilus-hopper-tutorial")
+def main() -> None:
+    """Compile, simulate and time kernels for Hopper GPUs."""
+
+
+@main.command()
+def doctor() -> None:
+    """Show what was found on this machine, what is missing, and how to mend it."""
+    sys.exit(_doctor.report(_doctor.examine(), Console()))
