@@ -44,7 +44,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 1e9,
     "write_computation_times": False,
     "remove_config_comments": True,
-    "default_thumb_file": str(ROOT / "docs" / "_static" / "thumbnail.png"),
+    "show_signature": False,
 }
 
 plot_formats = ["svg"]
@@ -54,6 +54,7 @@ plot_rcparams = {"svg.hashsalt": "ladder", "savefig.transparent": True}
 plot_apply_rcparams = True
 plot_working_directory = str(ROOT)
 
+add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 copybutton_exclude = ".linenos, .gp, .go"

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,18 +15,16 @@ from matmul_v3 import MatmulWGMMAV3
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from measured import problems, size
 from style import WIDTH, Theme, theme
-from tilus import compiler, simulator
+from tilus import compiler, records, simulator
 from tilus.simulator import Event
 
 ROOT = Path(__file__).parent.parent
-STAGES, BLOCK, BLOCK_K, TILES = 4, 128, 64, 12
-LANES = {
-    "warp 4": "producer\nwarp 4",
-    "TMA engine": "copy engine",
-    "tensor cores": "tensor cores",
-    "warps 0-3": "consumer\nwarps 0-3",
-}
+STAGES, BLOCK, BLOCK_K, TILES = 4, 128, 64, 10
+STAGE_LANES = [f"stage {i}" for i in range(STAGES)]
+LANES = ["producer\nwarp 4", *STAGE_LANES, "consumer\nwarps 0-3", "tensor cores"]
+ROLES = {"warp 4": LANES[0], "warps 0-3": LANES[-2]}
 
 
 @cache
@@ -40,67 +38,76 @@ def trace() -> tuple[Event, ...]:
 
 
 def timeline(name: str) -> None:
-    """Draw who worked and who waited, for one block with a ring of four stages."""
+    """Draw one block: both roles, the life of every stage of the ring, and the tensor cores."""
     with theme(name) as colours:
-        _, ax = plt.subplots(figsize=(WIDTH, 3.1), layout="constrained")
-        for event in trace():
-            _bar(ax, event, colours)
-        ax.set_yticks(range(len(LANES)), LANES.values())
-        ax.invert_yaxis()
+        _, ax = plt.subplots(figsize=(WIDTH, 3.4), layout="constrained")
+        for lane, event in _placed(trace()):
+            _bar(ax, LANES.index(lane), event, colours)
+        ax.axhline(0.5, color=colours.faint, lw=0.8)
+        ax.axhline(STAGES + 0.5, color=colours.faint, lw=0.8)
+        ax.set_yticks(range(len(LANES)), LANES)
+        ax.set_ylim(len(LANES) - 0.5, -0.5)
         ax.set_xlim(left=0)
         ax.set_xlabel("simulated cycles since the block began")
         _legend(ax, colours)
 
 
-def _bar(ax: Axes, event: Event, colours: Theme) -> None:
-    y, width = list(LANES).index(event.lane), event.end - event.start
-    if event.kind in ("wait", "sync"):
-        ax.barh(y, width, 0.34, event.start, fc="none", ec=colours.faint, hatch="////", lw=0.5)
+def _placed(events: tuple[Event, ...]) -> Iterator[tuple[str, Event]]:
+    """Yield each event with its lane; a load and a product also belong to a stage of the ring."""
+    products, first_half = 0, dict[int, Event]()
+    for event in events:
+        if event.lane in ROLES:
+            yield ROLES[event.lane], event
+        elif event.kind == "copy" and event.stage is not None:
+            # A stage is loaded by two copies, of A and of B, that overlap: one bar.
+            other = first_half.pop(event.stage, None)
+            if other is None:
+                first_half[event.stage] = event
+            else:
+                yield STAGE_LANES[event.stage], replace(event, start=min(event.start, other.start))
+        elif event.kind == "compute":
+            yield STAGE_LANES[products % STAGES], event
+            yield "tensor cores", event
+            products += 1
+
+
+def _bar(ax: Axes, y: int, event: Event, colours: Theme) -> None:
+    width = event.end - event.start
+    if event.kind == "wait":
+        ax.barh(y, width, 0.5, left=event.start, fc="none", ec=colours.muted, hatch="/////", lw=0)
         return
     fill = {"copy": colours.load, "compute": colours.compute}.get(event.kind, colours.other)
-    ax.barh(y, width, 0.62, event.start, fc=fill, ec="none")
+    edge = "none" if event.kind in ("copy", "compute") else fill
+    ax.barh(y, width, 0.6, left=event.start, fc=fill, ec=edge, lw=0.8)
 
 
 def _legend(ax: Axes, colours: Theme) -> None:
     kinds = [
-        Patch(fc=colours.load, label="load of a stage"),
+        Patch(fc=colours.load, label="load in flight"),
         Patch(fc=colours.compute, label="product"),
         Patch(fc=colours.other, label="instructions"),
-        Patch(fc="none", ec=colours.faint, hatch="////", label="waiting"),
+        Patch(fc="none", ec=colours.muted, hatch="/////", lw=0, label="waiting"),
     ]
-    ax.legend(handles=kinds, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=9)
+    ax.legend(
+        handles=kinds, loc="lower center", bbox_to_anchor=(0.44, 1.0), ncols=4, handlelength=1.2
+    )
 
 
 def performance(name: str, path: str) -> None:
     """Draw the speeds of V3 and of cuBLAS in the record at ``path``, below the published peak."""
-    measurements = json.loads((ROOT / path).read_text())["measurements"]
+    record = records.load(ROOT / path)
     peak = json.loads((ROOT / "plots" / "published.json").read_text())["h200_dense_fp16"]["value"]
-    problems = list(dict.fromkeys(_problem(m) for m in measurements))
+    measured = problems(record, "v3")
+    places = np.arange(len(measured))
     with theme(name) as colours:
-        figure, ax = plt.subplots(figsize=(WIDTH, 1.2 + 0.62 * len(problems)), layout="constrained")
-        for offset, version, fill in (
-            (-0.2, "v3", colours.compute),
-            (0.2, "cublas", colours.faint),
-        ):
-            speeds = [_speed(measurements, version, problem) for problem in problems]
-            bars = ax.barh(np.arange(len(problems)) + offset, speeds, 0.36, fc=fill, label=version)
-            ax.bar_label(bars, fmt=lambda x: f"{x:.0f}" if x else "", padding=3, fontsize=9)
-        ax.axvline(peak, color=colours.other, ls="--", lw=1, label=f"published peak, {peak} TFLOPS")
-        ax.set_yticks(range(len(problems)), [f"{size}\n{regime}" for size, regime in problems])
+        figure, ax = plt.subplots(figsize=(WIDTH, 1.2 + 0.62 * len(measured)), layout="constrained")
+        bars = (("V3", "v3", -0.2, colours.compute), ("cuBLAS", "cublas", 0.2, colours.load))
+        for label, version, offset, fill in bars:
+            speeds = [record.summary(version, *problem).tflops for problem in measured]
+            drawn = ax.barh(places + offset, speeds, 0.36, fc=fill, label=label)
+            ax.bar_label(drawn, fmt="{:.0f}", padding=3)
+        ax.axvline(peak, color=colours.other, ls="--", lw=1, label=f"published peak, {peak}")
+        ax.set_yticks(places, [f"{size(m, n, k)}\n{regime}" for m, n, k, regime in measured])
         ax.invert_yaxis()
         ax.set_xlabel("TFLOPS")
-        figure.legend(loc="outside upper center", ncols=3, fontsize=9)
-
-
-def _problem(measurement: dict[str, Any]) -> tuple[str, str]:
-    m, n, k = (measurement[axis] for axis in "mnk")
-    return f"{m}³" if m == n == k else f"{m}×{n}×{k}", measurement["regime"]
-
-
-def _speed(measurements: list[dict[str, Any]], version: str, problem: tuple[str, str]) -> float:
-    """Return TFLOPS: median over rounds, then over processes; 0 where nothing was measured."""
-    chosen = [m for m in measurements if m["version"] == version and _problem(m) == problem]
-    if not chosen:
-        return 0.0
-    ms = median(median(m["latency_ms"]) for m in chosen)
-    return float(2 * chosen[0]["m"] * chosen[0]["n"] * chosen[0]["k"] / ms / 1e9)
+        figure.legend(loc="outside upper center", ncols=3)

@@ -16,6 +16,7 @@ class Theme:
 
     ink: str
     faint: str
+    muted: str
     load: str
     compute: str
     other: str
@@ -23,10 +24,10 @@ class Theme:
 
 
 THEMES = {
-    "light": Theme("#1f2328", "#d0d7de", "#0969da", "#1a7f37", "#9a6700", "#ffffff"),
-    "dark": Theme("#e6edf3", "#3d444d", "#58a6ff", "#56d364", "#e3b341", "#0d1117"),
+    "light": Theme("#1f2328", "#d0d7de", "#8c959f", "#0969da", "#1a7f37", "#9a6700", "#ffffff"),
+    "dark": Theme("#e6edf3", "#3d444d", "#7d8590", "#58a6ff", "#56d364", "#e3b341", "#0d1117"),
 }
-WIDTH = 6.8  # inches; text stays readable when a phone shrinks the figure to its width
+WIDTH = 5.6  # inches; text stays readable when a phone shrinks the figure to its width
 
 
 @contextmanager
@@ -34,12 +35,14 @@ def theme(name: str) -> Iterator[Theme]:
     """Draw in the colours of the ``light`` or the ``dark`` page."""
     colours = THEMES[name]
     settings = {
-        "font.size": 10,
+        "font.size": 9.5,
         "axes.edgecolor": colours.faint,
         "axes.labelcolor": colours.ink,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "hatch.linewidth": 0.6,
+        "legend.columnspacing": 1.2,
+        "legend.fontsize": "medium",
         "legend.frameon": False,
         "text.color": colours.ink,
         "xtick.color": colours.ink,

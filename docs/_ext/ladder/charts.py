@@ -72,7 +72,7 @@ class Chart(SphinxDirective):
         """Return the plot directive for one theme."""
         script, function = self.arguments[0].split(".")
         root = Path(self.env.app.confdir)
-        files = sources(self.config, root) + ([record.path] if record else [])
+        files = sources(self.config, root) + ([root / record.path] if record else [])
         for path in files:
             self.env.note_dependency(str(path))
         return PLOT.format(
@@ -81,7 +81,7 @@ class Chart(SphinxDirective):
             theme=theme,
             digest=digest(files, root),
             alt=" ".join(self.options["alt"].split()),
-            arguments=repr(theme) if record is None else f"{theme!r}, {str(record.path)!r}",
+            arguments=repr(theme) if record is None else f"{theme!r}, {record.path!r}",
         )
 
 

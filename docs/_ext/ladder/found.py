@@ -3,76 +3,82 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from docutils import nodes
+
+from measured import problems
+from tilus import records
 
 if TYPE_CHECKING:
     from sphinx.environment import BuildEnvironment
 
+    from measured import Problem
+
+COMMITTED = "plots/data"
+
 
 @dataclass(frozen=True)
 class Found:
-    """A record under the name a page uses, which is also the version it measured."""
+    """The record of a version, at ``path`` below ``root``."""
 
-    name: str
-    path: Path
-    record: dict[str, Any]
-    measured_now: bool
+    version: str
+    root: Path
+    path: str
+    record: records.Record
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one row for each problem and regime: medians over rounds, then over processes."""
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for m in self.record["measurements"]:
-            if m["version"] == self.name and m["verified"]:
-                groups.setdefault((m["m"], m["n"], m["k"], m["regime"]), []).append(m)
-        return [_row(group) for group in groups.values()]
+    def problems(self) -> list[Problem]:
+        """Return the timed problems of the version."""
+        return problems(self.record, self.version)
+
+    def summary(self, problem: Problem) -> records.Summary:
+        """Return what the record says about one problem."""
+        return self.record.summary(self.version, *problem)
 
     def badge(self) -> nodes.paragraph:
         """Return the badge: measured now, or recorded when and where, and if it is out of date."""
-        environment = self.record["environment"]
-        if self.measured_now:
+        environment = self.record.environment
+        if Path(self.path).parent != Path(COMMITTED):
             return badge("now", f"measured now, {environment['gpu']}")
-        return badge("recorded", f"recorded on {environment['date'][:10]}, {environment['gpu']}")
+        labels = badge("recorded", f"recorded on {environment['date'][:10]}, {environment['gpu']}")
+        if stale(self.root, self.path):
+            labels += [nodes.Text(" "), _label("changed", "the kernel changed since")]
+        return labels
 
 
-def _row(group: list[dict[str, Any]]) -> dict[str, Any]:
-    first = group[0]
-    m, n, k = first["m"], first["n"], first["k"]
-    ms = median(median(x["latency_ms"]) for x in group)
-    return first | {
-        "size": f"{m}³" if m == n == k else f"{m}×{n}×{k}",
-        "latency_ms": ms,
-        "tflops": 2 * m * n * k / ms / 1e9,
-        "vs_cublas": median(x["vs_cublas"] for x in group),
-    }
+@cache
+def stale(root: Path, path: str) -> bool:
+    """Return whether the record measured another kernel than the one in the tree."""
+    return bool(records.staleness(records.load(root / path), root))
 
 
-def find(env: BuildEnvironment, name: str) -> Found | None:
-    """Return the first record called ``name`` in the ``record_folders`` of conf.py.
+def find(env: BuildEnvironment, version: str) -> Found | None:
+    """Return the first record ``<version>.json`` in the ``record_folders`` of conf.py.
 
     The page being read is read again when the record appears or changes.
     """
     root = Path(env.app.confdir)
     for folder in env.config.record_folders:
-        path = root / folder / f"{name}.json"
-        env.note_dependency(str(path))
-        if path.exists():
-            return Found(name, path, json.loads(path.read_text()), folder != "plots/data")
+        path = f"{folder}/{version}.json"
+        env.note_dependency(str(root / path))
+        if (root / path).exists():
+            return Found(version, root, path, records.load(root / path))
     return None
 
 
 def badge(kind: str, text: str) -> nodes.paragraph:
-    """Return a line that says where a figure or a table comes from; ``kind`` gives its colour."""
-    label = nodes.inline(text, text, classes=["badge", f"badge-{kind}"])
-    return nodes.paragraph("", "", label, classes=["badge-line"])
+    """Return a line saying where a figure or a table comes from; ``kind`` gives its colour."""
+    return nodes.paragraph("", "", _label(kind, text), classes=["badge-line"])
 
 
-def not_yet(name: str) -> nodes.container:
+def _label(kind: str, text: str) -> nodes.inline:
+    return nodes.inline(text, text, classes=["badge", f"badge-{kind}"])
+
+
+def not_yet(version: str) -> nodes.container:
     """Return what stands where a record's figure or table will be."""
-    text = f"Not measured yet: there is no record {name}.json."
+    text = f"Not measured yet: there is no record {COMMITTED}/{version}.json."
     return nodes.container("", nodes.paragraph("", text), classes=["not-yet-box"])

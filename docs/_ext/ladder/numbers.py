@@ -21,17 +21,20 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from ladder import found
+from measured import size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sphinx.application import Sphinx
+
+    from measured import Problem
+    from tilus.records import Summary
 
 FORMATS = {
     "latency_ms": "{:.3f} ms",
     "tflops": "{:.0f} TFLOPS",
     "vs_cublas": "{:.3f}×",
-    "schedule": "{}",
 }
 NOT_YET = "not measured yet"
 
@@ -40,18 +43,23 @@ def number(record: found.Found, field: str, picks: Sequence[str]) -> str:
     """Return one number as text, of the one problem and regime that ``picks`` leave."""
     if field not in FORMATS:
         raise ExtensionError(f"no field {field!r}; there are {', '.join(FORMATS)}")
-    rows = [row for row in record.rows() if all(_picked(row, pick) for pick in picks)]
-    if len(rows) != 1:
+    left = [p for p in record.problems() if all(_picked(p, pick) for pick in picks)]
+    if len(left) != 1:
         wanted = " ".join(picks) or "no condition"
-        raise ExtensionError(
-            f"{record.name} has {len(rows)} measurements for {wanted}; one is wanted"
-        )
-    return FORMATS[field].format(rows[0][field])
+        raise ExtensionError(f"{record.path}: {len(left)} problems fit {wanted}; one is wanted")
+    return formatted(record.summary(left[0]), field)
 
 
-def _picked(row: Mapping[str, object], pick: str) -> bool:
+def _picked(problem: Problem, pick: str) -> bool:
+    named = dict(zip(("m", "n", "k", "regime"), map(str, problem), strict=True))
     key, equals, value = pick.partition("=")
-    return str(row[key]) == value if equals else row["regime"] == pick
+    return named.get(key) == value if equals else named["regime"] == pick
+
+
+def formatted(summary: Summary, field: str) -> str:
+    """Return a field of a summary with its unit."""
+    value = getattr(summary, field)
+    return "–" if value is None else FORMATS[field].format(value)
 
 
 class Record(SphinxRole):
@@ -89,12 +97,15 @@ class RecordTable(SphinxDirective):
         if record is None:
             return [found.not_yet(self.arguments[0])]
         header = ("Size", "Regime", "Schedule", "Time", "Speed", "Against cuBLAS")
-        shown = [(f, FORMATS[f]) for f in ("schedule", "latency_ms", "tflops", "vs_cublas")]
-        rows = [
-            (row["size"], row["regime"], *(form.format(row[field]) for field, form in shown))
-            for row in record.rows()
-        ]
+        rows = [self.row(record, problem) for problem in record.problems()]
         return [nodes.container("", table(header, rows), record.badge(), classes=["record-table"])]
+
+    @staticmethod
+    def row(record: found.Found, problem: Problem) -> list[str]:
+        """Return the cells of one problem."""
+        summary, (*shape, regime) = record.summary(problem), problem
+        schedule = ", ".join(f"{k} {v}" for k, v in (summary.schedule or {}).items())
+        return [size(*shape), regime, schedule, *(formatted(summary, f) for f in FORMATS)]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> nodes.table:

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which problems a record holds, in the order and by the names that figures and tables share."""
+
+from __future__ import annotations
+
+from tilus.records import Record
+
+Problem = tuple[int, int, int, str]
+"""m, n, k and the regime."""
+
+
+def problems(record: Record, version: str) -> list[Problem]:
+    """Return the timed problems of ``version``, largest first and bursts before sustained."""
+    rows = record.select(version=version)
+    found = {(row["m"], row["n"], row["k"], row["regime"]) for row in rows}
+    timed = [p for p in found if p[3] != "simulated"]
+    return sorted(timed, key=lambda p: (-p[0] * p[1] * p[2], p))
+
+
+def size(m: int, n: int, k: int) -> str:
+    """Return the size as people write it: ``8192³`` or ``1000×904×520``."""
+    return f"{m}³" if m == n == k else f"{m}×{n}×{k}"
