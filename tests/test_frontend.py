@@ -48,6 +48,10 @@ def loops(self, n: int32, m: int32):
         self.use(total)
     for i in range(3, -3, -2):
         self.use(i + total)
+    a, b = 0, 1
+    for _ in range(m):
+        a, b = b, a + b
+    self.use(a)
     i = n
     while i > 0 and total >= 0:
         i -= 2
@@ -92,6 +96,8 @@ def loop_counter_assigned(self, n: int32, m: int32):
     for i in range(n):
         self.use(i)
         i = i * 2 + m
+        if i > m:
+            i += 1
         self.use(i)
 
 
@@ -127,7 +133,9 @@ def compile_time_sequences(self, n: int32, m: int32):
             break
         total = total * size + i
     self.use(total)
+    i = m
     table = [i * i for i in range(5) if i % 2 == 0]
+    self.use(i)
     self.use(sum(table) + len(table) + n)
     self.use({"k": m, **{"z": n}}["z"])
     self.use(len({k for k in (1, 1, 2)}) + int(f"{len(table):03d}") + n)
@@ -151,10 +159,18 @@ def divergent_but_legal(self, n: int32, m: int32):
     """Each group has its own copy of a variable declared outside, as every thread has."""
     self.attrs.blocks, self.attrs.warps = 1, 2
     x: int32 = n
+    y: int32 = 0
     with self.single_warp(0):
         for _ in range(m):
             x += 1
         self.use(x)
+    with self.single_warp(1), self.single_thread():
+        for _ in range(m):
+            y += 1
+            self.use(y)
+    y = m  # by all threads: now they agree again
+    x = y
+    self.use(x)
 
 
 PROGRAMS = [
@@ -380,6 +396,24 @@ def test_launch_attributes():
     assert [show(b) for b in function.blocks] == ["(((n + 64) - 1) // 64)", "4", "1"]
     assert (function.warps, function.cluster) == (4, (2, 1, 1))
     assert [(p.name, p.dtype) for p in function.params] == [("n", int32)]
+
+
+def test_bounds_are_evaluated_once():
+    def kernel(self, n: int32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        limit: int32 = n
+        for i in range(limit):
+            limit += i
+
+    expect(
+        text(kernel),
+        """
+        limit: int32 = n
+        i_bound: int32 = limit
+        for i in range(0, i_bound, 1):
+            limit = (limit + i)
+        """,
+    )
 
 
 def test_types_of_variables():

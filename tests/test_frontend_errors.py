@@ -128,6 +128,13 @@ def columns_count_characters(self):
     self.use(("äöü", missing))  # missing
 
 
+@refused("'i' is not defined")
+def variable_of_a_comprehension(self):
+    self.start()
+    self.use(len([i for i in range(3)]))
+    self.use(i)  # i
+
+
 @refused("'x' is read before it is assigned")
 def unassigned(self):
     self.start()
@@ -362,7 +369,9 @@ def no_warps_yet(self):
     self.use(1)  # self.use(1)
 
 
-@refused("'x' differs between the threads that read it here (warps 0-3)", "only warp 1 assigned it")
+@refused(
+    "'x' differs between the threads that read it here (warps 0-3)", "only the group of warp 1"
+)
 def variable_differs_after_a_group(self):
     self.start()
     x: int32 = 0
@@ -371,7 +380,7 @@ def variable_differs_after_a_group(self):
     self.use(x)  # x
 
 
-@refused("'x' differs", "only one thread of warps 0-3 assigned it")
+@refused("'x' differs", "only the group of one thread of warps 0-3 assigned it")
 def variable_differs_in_the_next_turn(self, n: int32):
     self.start()
     x: int32 = 0
@@ -379,6 +388,27 @@ def variable_differs_in_the_next_turn(self, n: int32):
         self.use(x)  # x
         with self.single_thread():
             x += 1
+
+
+@refused("'x' differs between the threads that read it here (warp 0)", "line")
+def group_is_over(self):
+    self.start()
+    x: int32 = 0
+    with self.single_warp(0):
+        x += 1
+    with self.single_warp(1):
+        self.use(x)
+    with self.single_warp(0):
+        self.use(x)  # x
+
+
+@refused("'x' differs")
+def group_is_another_one_in_the_next_turn(self, n: int32):
+    self.start()
+    x: int32 = 0
+    for _ in range(n):
+        with self.single_thread():
+            x += 1  # x
 
 
 @refused("'phases' differs")

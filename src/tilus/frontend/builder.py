@@ -82,6 +82,11 @@ class Builder:
         return self.scope.region or Region(ir.Threads(0, WARP * (self.attrs.warps or MAX_WARPS)))
 
     @property
+    def groups(self) -> tuple[Scope, ...]:
+        """The open thread groups, innermost last."""
+        return tuple(s for s in self.scopes if s.kind == "group")
+
+    @property
     def threads(self) -> ir.Threads:
         """The threads that run an instruction here, which must be known."""
         if self.attrs.warps is None:
@@ -205,11 +210,21 @@ class Builder:
 
     def wrote(self, storage: Storage, location: Location, certain: bool = False) -> None:
         """Take note that the current threads assigned ``storage``."""
-        self.divergence.record(Access("write", storage, self.region, location, certain))
+        self._access("write", storage, location, certain)
 
     def read(self, storage: Storage, location: Location) -> None:
         """Take note that the current threads read ``storage``."""
-        self.divergence.record(Access("read", storage, self.region, location))
+        self._access("read", storage, location)
+
+    def _access(
+        self,
+        kind: Literal["read", "write"],
+        storage: Storage,
+        where: Location,
+        certain: bool = False,
+    ) -> None:
+        access = Access(kind, storage, self.region, self.groups, where, certain)
+        self.divergence.record(access)
 
     def promote(self, store: Store, names: Iterable[str], location: Location) -> None:
         """Make variables of the numbers among ``names``, which run-time code will assign."""

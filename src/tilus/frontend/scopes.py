@@ -61,8 +61,8 @@ class Region:
 
     def contains(self, other: Region) -> bool:
         """Return whether every thread of ``other`` is surely in this region."""
-        if self.elected_from:  # PTX elects the same thread whenever it is asked about the same ones
-            return other.elected_from == self.elected_from
+        if self.elected_from:
+            return False
         return self.threads.begin <= other.reach.begin and other.reach.end <= self.threads.end
 
 

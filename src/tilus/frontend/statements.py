@@ -170,8 +170,6 @@ class Tracer(Assignments):
         var = self.builder.fixed(name, dtype)
         with Body(self, node.body, where, name) as body:
             self.builder.rebind(self.frame.names, name, var, where)
-            if name in assigned(node.body):
-                self.builder.promote(self.frame.names, [name], where)
             self.run(node.body)
         self.builder.emit(
             ir.For(
@@ -311,7 +309,7 @@ class Body:
         self.tracer.frame.loops.pop()
         if kind is None:
             self.tracer.builder.leave()
-            self.tracer.builder.divergence.replay(self.mark)
+            self.tracer.builder.divergence.replay(self.mark, self.tracer.builder.groups)
 
 
 def carried(name: str, value: object, where: Location) -> str:
