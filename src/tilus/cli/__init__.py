@@ -6,9 +6,8 @@ from __future__ import annotations
 import sys
 
 import click
-from rich.console import Console
 
-from tilus.cli import doctor as _doctor
+from tilus.cli import compile, doctor, simulate
 from tilus.errors import TilusError
 
 
@@ -30,7 +29,5 @@ def main() -> None:
     """Compile, simulate and time kernels for Hopper GPUs."""
 
 
-@main.command()
-def doctor() -> None:
-    """Show what was found on this machine, what is missing, and how to mend it."""
-    sys.exit(_doctor.report(_doctor.examine(), Console()))
+for module in (doctor, compile, simulate):
+    main.add_command(module.command)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -38,6 +39,12 @@ class Finding:
     ok: bool
     path: Path
     mend: str = ""
+
+
+@click.command("doctor")
+def command() -> None:
+    """Show what was found on this machine, what is missing, and how to mend it."""
+    sys.exit(report(examine(), Console()))
 
 
 def examine() -> list[Finding]:
@@ -144,7 +151,8 @@ def check_cache_folder() -> Iterator[Finding]:
         warnings.simplefilter("always")
         store.put("doctor", b"was here")
     ok = store.get("doctor") is not None
-    (folder / "doctor").unlink(missing_ok=ok)
+    if ok:
+        (folder / "doctor").unlink()
     found = f"{folder}" if ok else f"{folder} cannot be written"
     mend = "" if ok else "set TILUS_CACHE_DIR to a folder that can"
     yield Finding("cache folder", found, ok, "extra", mend)

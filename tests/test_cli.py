@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: doctor's findings, compiling, simulating, and messages for what is wrong."""
+
+import json
+import warnings
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from tilus import disasm, runtime
+from tilus.cli import doctor, main, probe
+from tilus.cli.doctor import Finding
+from tilus.errors import DeviceError
+from tilus.options import option
+
+V3 = str(Path(__file__).parents[1] / "examples" / "hopper_matmul" / "matmul_v3.py")
+SMALL = ["num_stages=2", "block_m=128", "block_n=64", "block_k=16", "n_size=64", "k_size=32"]
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Run ``tilus`` in a cache folder of its own; return its exit status and output."""
+    monkeypatch.setattr(option, "_cache_dir", str(tmp_path / "cache"))
+    monkeypatch.setattr(option.debug, "_dump_dir", None)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run_(*words):
+        result = CliRunner().invoke(main, words, catch_exceptions=False)
+        return result.exit_code, result.output
+
+    return run_
+
+
+def finding(what):
+    """Return doctor's row called ``what``, or None."""
+    return next((f for f in doctor.examine() if f.what == what), None)
+
+
+class TestDoctor:
+    """What doctor finds, one thing at a time."""
+
+    def test_here_the_simulator_works_and_nvrtc_compiles(self, run):
+        status, output = run("doctor")
+        assert status == 0
+        assert "The simulator works." in output
+        for text in ("✓  Python", "ran a kernel", "compiled a kernel for sm_90a"):
+            assert text in output
+
+    def test_a_missing_gpu_is_named_with_what_mends_it(self, run, monkeypatch):
+        def missing():
+            raise DeviceError("no GPU\nfound: no driver\nneeded: one\nmend: buy one")
+
+        monkeypatch.setattr(runtime, "gpus", missing)
+        monkeypatch.setattr(runtime, "require_gpu", missing)
+        assert finding("GPU") == Finding("GPU", "no driver", False, "gpu", "buy one")
+        status, output = run("doctor")
+        assert status == 0
+        assert "The GPU path lacks: GPU." in output
+
+    def test_a_gpu_is_shown_with_its_facts_and_proved(self, monkeypatch):
+        gpu = runtime.Gpu(0, "H200", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0), "580.1")
+        now = runtime.Telemetry(1980, 3201, 90.0, 700.0, 30)
+        monkeypatch.setattr(runtime, "gpus", lambda: (gpu,))
+        monkeypatch.setattr(runtime, "require_gpu", lambda: gpu)
+        monkeypatch.setattr(runtime, "telemetry", lambda gpu: now)
+        monkeypatch.setattr(probe, "on_gpu", lambda gpu: True)
+        facts = finding("GPU 0").found
+        for text in ("H200", "9.0", "132 SMs", "232448 bytes", "60 MiB", "141 GiB", "700 W"):
+            assert text in facts
+        assert finding("driver").found == "580.1, CUDA 13.0"
+        assert finding("target") == Finding("target", "GPU 0 ran a kernel", True, "gpu")
+        monkeypatch.setattr(probe, "on_gpu", lambda gpu: False)
+        assert not finding("target").ok
+
+    def test_a_simulator_that_fails_makes_doctor_fail(self, run, monkeypatch):
+        monkeypatch.setattr(probe, "on_simulator", lambda: False)
+        status, output = run("doctor")
+        assert status == 1
+        assert "The simulator lacks: simulator." in output
+
+    def test_a_foreign_tilus_is_named(self, monkeypatch):
+        assert doctor.foreign_tilus() == []
+        owners = {"tilus": ["tilus_hopper_tutorial", "Tilus"]}
+        monkeypatch.setattr(metadata, "packages_distributions", lambda: owners)
+        assert doctor.foreign_tilus() == ["tilus"]
+        row = finding("foreign tilus")
+        assert not row.ok and row.path == "simulator" and "pip uninstall tilus" in row.mend
+
+    def test_missing_packages_are_named_with_the_command(self, monkeypatch):
+        version = metadata.version
+
+        def some(name):
+            if name in ("cuda-core", "torch", "nvmath-python"):
+                raise metadata.PackageNotFoundError(name)
+            return version(name)
+
+        monkeypatch.setattr(metadata, "version", some)
+        monkeypatch.setattr(disasm, "find_tool", lambda name: None)
+        assert "cuda-core>=1.2" in finding("cuda-core").mend
+        assert finding("cuda-bindings").ok
+        assert finding("cuBLAS").mend == 'pip install "tilus-hopper-tutorial[baseline]"'
+        mend = "pip install nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump"
+        assert finding("disassemblers").mend == mend
+
+    def test_nvrtc_missing_is_named_with_the_command(self, monkeypatch):
+        def missing():
+            raise DeviceError("found: no libnvrtc\nneeded: it\nmend: pip install nvrtc")
+
+        monkeypatch.setattr(probe, "compiled", missing)
+        row = finding("NVRTC")
+        assert (row.ok, row.mend) == (False, "pip install nvrtc")
+
+    def test_a_cache_folder_that_cannot_be_written(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(option, "_cache_dir", str(tmp_path))
+        assert finding("cache folder").ok
+        assert list(tmp_path.glob("doctor*")) == []
+        (tmp_path / "file").write_text("")
+        monkeypatch.setattr(option, "_cache_dir", str(tmp_path / "file"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            row = finding("cache folder")
+        assert not row.ok and "TILUS_CACHE_DIR" in row.mend
+
+    def test_a_check_that_breaks_is_a_finding(self, monkeypatch):
+        def check_moon():
+            raise ValueError("not there")
+
+        monkeypatch.setattr(doctor, "CHECKS", (check_moon, doctor.check_python))
+        moon, python = doctor.examine()
+        assert moon == Finding("moon", "ValueError: not there", False, "extra")
+        assert python.ok
+
+    def test_the_report_fits_a_narrow_terminal(self):
+        console = Console(width=60, record=True)
+        rows = [Finding("GPU", "a long sentence " * 9, False, "gpu", "do this")]
+        assert doctor.report(rows, console) == 0
+        assert max(map(len, console.export_text().splitlines())) <= 60
+
+
+class TestCompile:
+    """``tilus compile``."""
+
+    def test_it_tells_what_a_block_takes(self, run):
+        status, output = run("compile", V3, *SMALL)
+        assert status == 0
+        assert "MatmulWGMMAV3 num_stages=2 block_m=128 block_n=64 block_k=16\n" in output
+        assert "160 threads a block" in output and "2 tensor maps" in output
+
+    def test_an_open_schedule_takes_the_first_that_compiles(self, run):
+        status, output = run("compile", V3, "block_n=128", "block_m=128", *SMALL[4:])
+        assert status == 0
+        assert "num_stages=2 block_m=128 block_n=128 block_k=16" in output
+
+    @pytest.mark.parametrize(
+        ("stage", "text"),
+        [
+            ("ir", "mbarrier"),
+            ("cuda", "__global__"),
+            ("ptx", "wgmma.mma_async"),
+            ("sass", "HGMMA"),
+            ("log", "0 bytes spill stores"),
+        ],
+    )
+    def test_it_shows_a_stage(self, run, stage, text):
+        status, output = run("compile", V3, *SMALL, "--show", stage)
+        assert status == 0
+        assert text in output
+
+    def test_it_writes_all_stages(self, run, tmp_path):
+        status, _ = run("compile", V3, *SMALL, "--out", str(tmp_path))
+        names = {path.suffix for path in tmp_path.glob("MatmulWGMMAV3/*")}
+        assert status == 0
+        assert names >= {".txt", ".cu", ".ptx", ".log", ".cubin", ".sass"}
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ([V3, "n_size=8"], "got no k_size. Add k_size=256."),
+            ([V3, *SMALL, "colour=3"], "got colour. Check the spelling."),
+            ([V3, "n_size"], "NAME=VALUE must be a name and a number, got 'n_size'"),
+            ([V3, "n_size=many"], "got 'n_size=many'"),
+            ([V3 + ":Other", *SMALL], "one of MatmulWGMMAV3 classes of"),
+            (["missing.py"], "KERNEL must be a Python file, got 'missing.py'"),
+            ([V3, "num_stages=99", "block_k=64", *SMALL[4:]], "LanguageError"),
+        ],
+    )
+    def test_mistakes_are_messages(self, run, words, message):
+        status, output = run("compile", *words)
+        assert status == 1
+        assert message in output and "Traceback" not in output
+
+
+class TestSimulate:
+    """``tilus simulate``."""
+
+    def test_a_verdict_and_a_timeline(self, run, tmp_path):
+        path = tmp_path / "timeline.json"
+        words = ["m_size=130", "--timeline", str(path), "--schedule", "random", "--seed", "3"]
+        status, output = run("simulate", V3, *SMALL, *words)
+        assert status == 0
+        assert "no deadlock, no broken protocol; 2 blocks" in output
+        assert f"c_ptr: {130 * 64} of {130 * 64} elements written" in output
+        assert json.loads(path.read_text())["traceEvents"]
+
+    def test_bad_sizes_are_refused_as_on_a_gpu(self, run):
+        status, output = run("simulate", V3, *SMALL[:5], "k_size=20", "m_size=128")
+        assert status == 1
+        assert "a_ptr must be of a pitch" in output
+
+    def test_every_number_is_needed(self, run):
+        status, output = run("simulate", V3, *SMALL)
+        assert status == 1
+        assert "m_size must be given" in output
