@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from tilus import frontend, ir, ops
+from tilus.autotune import candidates
+from tilus.autotune.space import Axis
 from tilus.errors import LanguageError
-from tilus.launch import Call, Launcher, Run, bind
-
-Space = tuple[tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]], ...]
+from tilus.launch import Call, Launcher, Run, backend, bind
 
 
 class Instructions(frontend.Inlined):
@@ -60,7 +59,7 @@ class Script(Instructions):
     stream=None)`` runs it where the arrays are: on their GPU, or on the simulator.
     """
 
-    autotune_space: ClassVar[Any] = ()
+    autotune_space: ClassVar[tuple[Axis, ...]] = ()
     attrs: frontend.Attributes
     _launcher: Launcher
     _schedule: dict[str, Any]
@@ -73,9 +72,9 @@ class Script(Instructions):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Return a kernel whose schedule is fixed, or one that tunes what is left open."""
-        schedule = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
-        given = dict(list(schedule.arguments.items())[1:])
-        if any(name not in given for name in tunable(cls)):
+        given = schedule_given(cls, args, kwargs)
+        tuned = {name for names, _ in cls.autotune_space for name in names}
+        if tuned - given.keys():
             return Tuned(cls, given)
         self = object.__new__(cls)
         self._launcher, self._schedule = Launcher(), given
@@ -107,6 +106,17 @@ class Script(Instructions):
         return self._launcher.kernel(self, constants)
 
 
+def schedule_given(
+    cls: type[Script], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a construction by the names of ``__init__``."""
+    try:
+        bound = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{cls.__name__}(): {error}") from None
+    return dict(list(bound.arguments.items())[1:])
+
+
 def launching(function: Callable[..., None]) -> Callable[..., None]:
     """Return what a call of an instance does: run ``function`` as a kernel."""
 
@@ -119,26 +129,56 @@ def launching(function: Callable[..., None]) -> Callable[..., None]:
     return __call__
 
 
-def tunable(cls: type[Script]) -> list[str]:
-    """Return the names of the schedule's values that are tuned unless given."""
-    return [name for names, _ in cls.autotune_space for name in names]
-
-
 class Tuned:
-    """A kernel whose schedule is still open, in whole or in part."""
+    """A kernel whose schedule is still open, in whole or in part; called like a :class:`Script`."""
 
     def __init__(self, cls: type[Script], given: Mapping[str, Any]) -> None:
         self.cls, self.given = cls, dict(given)
+        self._chosen: dict[tuple[object, ...], Script] = {}
+        self._last: Script | None = None
 
-    def candidates(self) -> Iterator[Script]:
-        """Yield a kernel for every schedule of the space, values given at construction kept."""
-        axes = [
-            [dict(zip(names, value, strict=True)) for value in values]
-            for names, values in self.cls.autotune_space
-        ]
-        seen = []
-        for choice in product(*axes):
-            schedule = {k: v for axis in choice for k, v in axis.items()} | self.given
-            if schedule not in seen:
-                seen.append(schedule)
-                yield self.cls(**schedule)
+    def __call__(self, *args: Any, stream: object = None, **kwargs: Any) -> None:
+        """Choose a schedule for these sizes where none is known yet, and run the kernel with it."""
+        self._last = self.choose(*args, **kwargs)
+        self._last(*args, stream=stream, **kwargs)
+
+    def candidates(self) -> list[Script]:
+        """Return a kernel for every schedule of the space, values given at construction kept."""
+        return [self.cls(**schedule) for schedule in candidates(self.cls, self.given)]
+
+    def bind(self, *args: Any, **kwargs: Any) -> Call:
+        """Match and check a call's arguments without running anything."""
+        return bind(frontend.kernel_function(self.cls), args, kwargs)
+
+    def choose(self, *args: Any, **kwargs: Any) -> Script:
+        """Return the kernel with the schedule for these arguments."""
+        call = self.bind(*args, **kwargs)
+        key = (backend(call), *call.constants.values(), *call.scalars.values())
+        if key not in self._chosen:
+            self._chosen[key] = self.first(call)
+        return self._chosen[key]
+
+    def first(self, call: Call) -> Script:
+        """Return the first kernel of the space that the hardware can run.
+
+        The simulator's cycles are a model, not a measurement: it does not tune.
+        """
+        refused: LanguageError | None = None
+        for script in self.candidates():
+            try:
+                script.lower(**call.constants)
+            except LanguageError as error:
+                refused = error
+            else:
+                return script
+        raise refused or LanguageError(f"{self.cls.__name__}: the space of schedules is empty")
+
+    @property
+    def schedule(self) -> Mapping[str, Any]:
+        """The schedule of the last call; before the first, the values given at construction."""
+        return self._last.schedule if self._last else self.given
+
+    @property
+    def last_run(self) -> Run | None:
+        """What the last call did, and where; None before the first."""
+        return self._last.last_run if self._last else None

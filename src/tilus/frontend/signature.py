@@ -49,8 +49,9 @@ class Parameter:
 
 
 def kernel_function(script: object) -> FunctionType:
-    """Return the ``__call__`` the user wrote, below the one that launches."""
-    function = inspect.unwrap(type(script).__call__)
+    """Return the ``__call__`` that the author of a script (or class) wrote, not what launches it."""
+    cls = script if isinstance(script, type) else type(script)
+    function = inspect.unwrap(cls.__call__)
     assert isinstance(function, FunctionType)
     return function
 
