@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A record: measurements, the machine and method they were made with, and what they depend on.
+
+The form is ``record_schema.json``; ``docs/design/records.md`` explains it. A record is checked when
+it is written and when it is read, ratios are computed anew from the times beside them, and
+:func:`staleness` says whether the kernel measured is still the kernel there is.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import linecache
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+
+from tilus import compiler
+from tilus.emitter import emit
+from tilus.errors import ArgumentError
+
+SCHEMA_VERSION = 1
+MEASURING = ("src/tilus/bench.py", "src/tilus/verify.py", "src/tilus/workload.py")
+"""The modules whose change makes a record stale, besides the kernel."""
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One problem in one regime: medians over rounds, then over processes.
+
+    ``vs_cublas`` is cuBLAS's time over this version's, so above 1 is faster than cuBLAS; ``low``
+    and ``high`` are the least and the largest ratio of any process. None without a cuBLAS.
+    """
+
+    latency_ms: float
+    tflops: float
+    vs_cublas: float | None
+    low: float | None
+    high: float | None
+    processes: int
+    schedule: Values | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """A valid record; ``data`` is its JSON."""
+
+    data: Values
+
+    def __post_init__(self) -> None:
+        check(self.data)
+
+    @property
+    def environment(self) -> Values:
+        """The machine, and when."""
+        return self.data["environment"]  # type: ignore[no-any-return]
+
+    @property
+    def sources(self) -> Values:
+        """The hashes of what was measured and of what measured it."""
+        return self.data["sources"]  # type: ignore[no-any-return]
+
+    @property
+    def measurements(self) -> Sequence[Values]:
+        """The rows: one for each version, size, regime and process."""
+        return self.data["measurements"]  # type: ignore[no-any-return]
+
+    def select(self, **fields: object) -> list[Values]:
+        """Return the measurements whose fields have these values: ``version="v3", m=8192``."""
+        return [row for row in self.measurements if fields.items() <= row.items()]
+
+    def summary(self, version: str, m: int, n: int, k: int, regime: str = "burst") -> Summary:
+        """Sum up what is known about one problem; raise :class:`ArgumentError` if nothing is."""
+        rows = self.select(version=version, m=m, n=n, k=k, regime=regime)
+        if not rows or regime == "simulated":
+            found = f"no timed {regime} measurement of {version} at {m}x{n}x{k}"
+            raise ArgumentError("record", "one that holds the problem", found, "Measure it.")
+        latency = median(median(row["latency_ms"]) for row in rows)
+        ratios = [row["vs_cublas"] for row in rows if row["vs_cublas"] is not None]
+        return Summary(
+            latency_ms=latency,
+            tflops=tflops(m, n, k, latency),
+            vs_cublas=median(ratios) if ratios else None,
+            low=min(ratios, default=None),
+            high=max(ratios, default=None),
+            processes=len(rows),
+            schedule=rows[0]["schedule"],
+        )
+
+
+def tflops(m: int, n: int, k: int, milliseconds: float) -> float:
+    """Return the speed of a product in 10^12 operations a second."""
+    return 2 * m * n * k / milliseconds / 1e9
+
+
+# ---- reading and writing ------------------------------------------------------------------------
+
+
+def load(path: Path) -> Record:
+    """Read a record; raise :class:`ArgumentError` where :func:`check` finds it wrong."""
+    try:
+        data = json.loads(Path(path).read_text(), parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise _invalid("JSON with finite numbers", str(error)) from error
+    return Record(data)
+
+
+def write(record: Record, path: Path) -> None:
+    """Write a record, sorted and indented, so that two of them can be compared as text."""
+    text = json.dumps(record.data, indent=1, sort_keys=True, allow_nan=False)
+    # Short lists of numbers stay on one line: a record is also read by people.
+    compact = re.sub(r"\[\s+([-\d.eE+,\s]+?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(compact + "\n")
+
+
+def check(data: Values) -> None:
+    """Raise :class:`ArgumentError` where ``data`` breaks the schema or contradicts itself."""
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(data))
+    if error is not None:
+        raise _invalid("valid by record_schema.json", f"{error.message} at {error.json_path}")
+    for place, number in _numbers(data, "$"):
+        if not math.isfinite(number):
+            raise _invalid("made of finite numbers", f"{number} at {place}")
+    for row in data["measurements"]:
+        _check_ratio(row, data["measurements"])
+
+
+def merge(records: Sequence[Record]) -> Record:
+    """Join records of fresh processes of one program on one machine; number the processes anew."""
+    first = records[0].data
+    for other in records[1:]:
+        for part, ours, theirs in _comparable(first, other.data):
+            if ours != theirs:
+                raise _invalid(f"of the same {part} as the others", json.dumps(theirs))
+    generated = {json.dumps(g, sort_keys=True): g for r in records for g in r.sources["generated"]}
+    rows = [
+        {**row, "process": process}
+        for process, record in enumerate(records)
+        for row in record.measurements
+    ]
+    sources = {**first["sources"], "generated": list(generated.values())}
+    return Record({**first, "sources": sources, "measurements": rows})
+
+
+def _comparable(a: Values, b: Values) -> Iterator[tuple[str, object, object]]:
+    yield "method", a["method"], b["method"]
+    for part in ("kernel", "measuring"):
+        yield part, a["sources"][part], b["sources"][part]
+    for part in a["environment"].keys() - {"date"}:
+        yield part, a["environment"][part], b["environment"].get(part)
+
+
+def _check_ratio(row: Values, rows: Sequence[Values]) -> None:
+    """A ratio must follow from the times in the record: it is never a number of its own."""
+    baseline = _same_window(rows, row, "cublas")
+    if baseline is None or row["vs_cublas"] is None:
+        if row["vs_cublas"] is not None:
+            raise _invalid("without vs_cublas where cublas was not timed", row["vs_cublas"])
+        return
+    expected = ratio(baseline["latency_ms"], row["latency_ms"])
+    if not math.isclose(expected, row["vs_cublas"], rel_tol=1e-6):
+        rule = f"of vs_cublas {expected:.6f} by the times of {row['version']} in its rounds"
+        raise _invalid(rule, row["vs_cublas"])
+
+
+def _same_window(rows: Sequence[Values], row: Values, version: str) -> Values | None:
+    keys = ("m", "n", "k", "regime", "process")
+    wanted = {"version": version} | {key: row[key] for key in keys}
+    return next((other for other in rows if wanted.items() <= other.items()), None)
+
+
+def ratio(baseline_ms: Sequence[float], own_ms: Sequence[float]) -> float:
+    """Return the median over rounds of the baseline's time over one's own: above 1 is faster."""
+    return median(b / own for b, own in zip(baseline_ms, own_ms, strict=True))
+
+
+def _numbers(value: object, place: str) -> Iterator[tuple[str, float]]:
+    match value:
+        case float():
+            yield place, value
+        case dict():
+            for key, item in value.items():
+                yield from _numbers(item, f"{place}.{key}")
+        case list() | tuple():
+            for i, item in enumerate(value):
+                yield from _numbers(item, f"{place}[{i}]")
+
+
+@cache
+def _validator() -> Any:
+    schema = json.loads(resources.files("tilus").joinpath("record_schema.json").read_text())
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _invalid(rule: str, value: object) -> ArgumentError:
+    return ArgumentError("record", rule, value, "Measure again; a record is never edited by hand.")
+
+
+# ---- hashes and staleness -----------------------------------------------------------------------
+
+
+def program_hash(source: str) -> str:
+    """Return the SHA-256 of what Python source does: no comments, docstrings, places or layout.
+
+    It is the same on every version of Python: fields that a version adds are empty or left out.
+    """
+    return hashlib.sha256(_shape(ast.parse(source)).encode()).hexdigest()
+
+
+def _shape(node: object) -> str:
+    match node:
+        case ast.Constant():
+            return f"Constant({node.value!r})"
+        case ast.AST():
+            fields = (f"{name}={_shape(value)}" for name, value in _fields(node))
+            return f"{type(node).__name__}({', '.join(fields)})"
+        case list():
+            return f"[{', '.join(_shape(item) for item in node)}]"
+    return repr(node)
+
+
+def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(value, list):
+            value = [line for line in value if not _is_string(line)]
+        if isinstance(node, ast.JoinedStr):  # Python 3.12 puts empty texts into f-strings
+            value = [part for part in value if getattr(part, "value", None) != ""]
+        if value is not None and value != []:
+            yield name, value
+
+
+def _is_string(line: ast.stmt) -> bool:
+    """Tell a docstring, or any other string that stands alone and does nothing."""
+    value = getattr(line, "value", None) if isinstance(line, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def cuda_hash(cuda: str) -> str:
+    """Return the SHA-256 of generated CUDA without its comments, which carry places in files."""
+    bare = re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*', lambda match: match[1] or "", cuda)
+    lines = (line.rstrip() for line in bare.splitlines())
+    return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()
+
+
+def generated(cls: Any, schedule: Values, arguments: Values) -> dict[str, Any]:
+    """Return the record's entry for the CUDA of one schedule at compile-time ``arguments``."""
+    cuda = emit(compiler.lower(cls(**schedule), arguments))
+    return {"schedule": dict(schedule), "arguments": dict(arguments), "sha256": cuda_hash(cuda)}
+
+
+def sources(file: str, cls: Any, entries: Sequence[Values], root: Path) -> dict[str, Any]:
+    """Return the part ``sources`` of a record; ``file`` is the kernel's, relative to ``root``."""
+    kernel = {"file": file, "class": cls.__name__, "sha256": _file_hash(root / file)}
+    measuring = {name: _file_hash(root / name) for name in MEASURING}
+    return {"kernel": kernel, "measuring": measuring, "generated": list(entries)}
+
+
+def staleness(record: Record, root: Path) -> tuple[str, ...]:
+    """Say what has changed in the tree at ``root`` since the record was made; nothing: ().
+
+    Compares the kernel's file, the measuring modules, and the CUDA that the compiler makes of the
+    kernel now with what it made then.
+    """
+    kernel = record.sources["kernel"]
+    hashes = {kernel["file"]: kernel["sha256"], **record.sources["measuring"]}
+    changed = [f"{file} changed" for file, sha in hashes.items() if _file_hash(root / file) != sha]
+    try:
+        cls = getattr(_import(root / kernel["file"]), kernel["class"])
+        for entry in record.sources["generated"]:
+            if generated(cls, entry["schedule"], entry["arguments"]) != entry:
+                changed.append(f"the CUDA of {kernel['class']} at {entry['schedule']} changed")
+    except Exception as error:  # whatever the kernel's file may do now, the answer is "stale"
+        summary = str(error).splitlines()[0] if str(error) else type(error).__name__
+        changed.append(f"{kernel['class']} no longer compiles: {summary}")
+    return tuple(changed)
+
+
+def _file_hash(path: Path) -> str | None:
+    """Return a file's program hash, or None where there is no such program."""
+    try:
+        return program_hash(path.read_text())
+    except (OSError, SyntaxError):
+        return None
+
+
+def _import(path: Path) -> Any:
+    """Run a kernel's file, as it is on the disk now, as a module of its own name."""
+    linecache.checkcache(str(path))  # the frontend reads sources through linecache
+    module = ModuleType(f"tilus_kernel_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(path.read_text(), str(path), "exec"), vars(module))
+    return module

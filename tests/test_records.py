@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records: what is refused, what survives a round trip, and what makes one stale."""
+
+import copy
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilus import records
+from tilus.errors import ArgumentError
+from tilus.records import Record, program_hash
+
+ROOT = Path(__file__).parents[1]
+KERNEL = "examples/hopper_matmul/matmul_v3.py"
+SHA = "0" * 64
+SCHEDULE = {"num_stages": 4, "block_m": 128, "block_n": 128, "block_k": 64}
+
+
+def row(version, latency_ms, vs_cublas, **fields):
+    schedule = None if version.startswith("cublas") else SCHEDULE
+    return {
+        "version": version,
+        **dict.fromkeys("mnk", 8192),
+        "dtype": "float16",
+        "acc_dtype": "float32",
+        "regime": "burst",
+        "process": 0,
+        "latency_ms": latency_ms,
+        "vs_cublas": vs_cublas,
+        "schedule": schedule,
+        "verified": True,
+        **fields,
+    }
+
+
+@pytest.fixture
+def data():
+    environment = {
+        "date": "2026-11-30T12:00:00Z",
+        "device": "cuda",
+        "gpu": "NVIDIA H200",
+        "form": "SXM",
+        "compute_capability": "9.0",
+        "sms": 132,
+        "power_limit_w": 700.0,
+        "driver": "580.159.04",
+        "nvrtc": "13.0.88",
+        "cublas": {"cublas": {"library": "torch 2.11.0", "version": "13.0.2"}},
+        "python": "3.12.3",
+        "host": "Linux x86_64, 16 CPUs",
+    }
+    protocol = {"idle_s": 1.0, "launches": 30, "rounds": 3}
+    return {
+        "schema": 1,
+        "environment": environment,
+        "method": {"inputs": "normal", "timer": "events", "burst": protocol, "sustained": {}},
+        "sources": {
+            "kernel": {"file": KERNEL, "class": "MatmulWGMMAV3", "sha256": SHA},
+            "measuring": {"src/tilus/bench.py": SHA},
+            "generated": [{"schedule": SCHEDULE, "arguments": {"n_size": 8192}, "sha256": SHA}],
+        },
+        "measurements": [
+            row("cublas", [1.4, 1.5, 1.6], 1.0),
+            row("v3", [2.0, 2.0, 1.6], 0.75),
+        ],
+    }
+
+
+def test_a_record_survives_the_round_trip(data, tmp_path):
+    path = tmp_path / "deep" / "v3.json"
+    records.write(Record(data), path)
+    assert records.load(path).data == data
+    assert '"latency_ms": [1.4, 1.5, 1.6]' in path.read_text()
+
+
+def spoil(data, path, value):
+    *steps, last = path
+    for step in steps:
+        data = data[step]
+    if value is ...:
+        del data[last]
+    else:
+        data[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (["schema"], 2, "1 was expected"),
+        (["environment", "driver"], ..., "'driver' is a required property"),
+        (["environment", "form"], "rack", "'rack' is not one of"),
+        (["environment", "date"], "yesterday", "does not match"),
+        (["sources", "kernel", "file"], "/home/me/v3.py", "does not match"),
+        (["sources", "generated"], [], "[] should be non-empty"),
+        (["measurements", 1, "verified"], False, "True was expected"),
+        (["measurements", 1, "verified"], ..., "'verified' is a required property"),
+        (["measurements", 1, "latency_ms"], [], "[] should be non-empty"),
+        (["measurements", 1, "latency_ms", 0], -1.0, "less than or equal"),
+        (["measurements", 1, "latency_ms", 0], float("nan"), "nan at $.measurements[1].latency"),
+        (["measurements", 1, "latency_ms", 0], float("inf"), "inf at"),
+        (["measurements", 1, "latency_ms", 0], "2.0", "is not of type 'number'"),
+        (["measurements", 1, "m"], 8192.5, "is not of type 'integer'"),
+        (["measurements", 1, "regime"], "warm", "is not one of"),
+        (["measurements", 1, "tflops"], 600, "Additional properties"),
+        (["measurements", 1, "vs_cublas"], 0.84, "vs_cublas 0.750000"),
+        (["measurements", 0, "vs_cublas"], 1.01, "vs_cublas 1.000000"),
+        (["measurements", 1, "cycles"], 9, "should not be valid"),
+    ],
+)  # fmt: skip
+def test_what_a_record_must_not_say(data, path, value, said, tmp_path):
+    spoil(data, path, value)
+    with pytest.raises(ArgumentError) as caught:
+        Record(data)
+    assert said in str(caught.value)
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    with pytest.raises(ArgumentError):
+        records.load(tmp_path / "bad.json")
+
+
+def test_a_ratio_needs_its_baseline(data):
+    del data["measurements"][0]
+    with pytest.raises(ArgumentError, match="without vs_cublas where cublas was not timed"):
+        Record(data)
+    data["measurements"][0]["vs_cublas"] = None
+    assert Record(data).summary("v3", 8192, 8192, 8192).vs_cublas is None
+
+
+def test_times_of_another_process_are_no_baseline(data):
+    data["measurements"][1]["process"] = 1
+    with pytest.raises(ArgumentError, match="without vs_cublas"):
+        Record(data)
+
+
+def test_simulated_cycles_are_no_times(data):
+    simulated = row("v3", [], None, regime="simulated", cycles=5000)
+    data["measurements"] = [simulated]
+    record = Record(data)
+    with pytest.raises(ArgumentError, match="no timed simulated measurement"):
+        record.summary("v3", 8192, 8192, 8192, "simulated")
+    for change in ({"latency_ms": [1.0]}, {"vs_cublas": 1.0}):
+        data["measurements"] = [simulated | change]
+        with pytest.raises(ArgumentError):
+            Record(data)
+
+
+def test_a_summary_takes_medians_over_rounds_then_processes(data):
+    more = [copy.deepcopy(data) for _ in range(3)]
+    for other, times in zip(more, ([2.0] * 3, [3.0] * 3, [1.0, 1.0, 9.0]), strict=True):
+        other["measurements"][1] = row("v3", times, records.ratio([1.4, 1.5, 1.6], times))
+    merged = records.merge([Record(other) for other in more])
+    summary = merged.summary("v3", 8192, 8192, 8192)
+    assert summary.latency_ms == 2.0 and summary.processes == 3 and summary.schedule == SCHEDULE
+    assert (summary.low, summary.vs_cublas, summary.high) == (0.5, 0.75, 1.4)
+    assert summary.tflops == pytest.approx(2 * 8192**3 / 2e-3 / 1e12)
+    assert [r["process"] for r in merged.select(version="v3")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ["environment", "gpu"],
+        ["environment", "driver"],
+        ["method", "inputs"],
+        ["sources", "kernel", "sha256"],
+        ["sources", "measuring", "src/tilus/bench.py"],
+    ],
+)
+def test_only_runs_of_one_program_on_one_machine_are_merged(data, path):
+    other = copy.deepcopy(data)
+    spoil(other, path, "1" * 64)
+    with pytest.raises(ArgumentError, match="of the same"):
+        records.merge([Record(data), Record(other)])
+
+
+# ---- hashes -------------------------------------------------------------------------------------
+
+SOURCE = '''
+"""Module."""
+def f(x, *, y=None):
+    """Do f."""
+    return f"{x!r:>{y}}", [i for i in x if i], -1  # why
+class C:
+    """A class."""
+    a: int = 0
+'''
+SAME = '''
+def f(x, *, y = None):
+    return (f"{x!r:>{y}}",
+            [i for i in x if i], -1)
+class C:
+    """Another word."""
+
+    a: int = 0
+'''
+
+
+def test_a_program_is_what_it_does():
+    assert program_hash(SOURCE) == program_hash(SAME)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("-1", "-2"), ("y=None", "y=0"), ("if i", "if x"), ("!r", "!s"), ("a: int = 0", "a: int = 1"),
+     ("0", "0.0"), ("0", "False")],
+)  # fmt: skip
+def test_another_program_has_another_hash(old, new):
+    assert program_hash(SOURCE) != program_hash(SOURCE.replace(old, new))
+
+
+def test_the_hash_has_no_field_that_only_some_pythons_have():
+    # 3.12 adds type_params to functions and classes, 3.13 leaves empty fields out of ast.dump.
+    assert "type_params" not in records._shape(records.ast.parse(SOURCE))
+    known = "1a4637"
+    assert program_hash(SOURCE)[:6] == known, "a hash must not depend on the Python that makes it"
+
+
+def test_cuda_counts_without_its_comments():
+    text = 'f(1);  // a.py:3  mma\n  // a.py:4\nprintf("// %d\\n", x);'
+    moved = 'f(1);  // b.py:7  mma\n\nprintf("// %d\\n", x);\n'
+    assert records.cuda_hash(text) == records.cuda_hash(moved)
+    assert records.cuda_hash(text) != records.cuda_hash(text.replace("f(1)", "f(2)"))
+    assert records.cuda_hash(text) != records.cuda_hash(text.replace("// %d", "// %x"))
+
+
+# ---- staleness ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in (KERNEL, *records.MEASURING):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def fresh(data, tree):
+    cls = records._import(tree / KERNEL).MatmulWGMMAV3
+    entry = records.generated(cls, SCHEDULE, {"n_size": 256, "k_size": 256})
+    data["sources"] = records.sources(KERNEL, cls, [entry], tree)
+    return Record(data)
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_nothing_changed_nothing_stale(fresh, tree):
+    assert records.staleness(fresh, tree) == ()
+
+
+def test_comments_and_docstrings_make_nothing_stale(fresh, tree):
+    edit(tree / KERNEL, "one warp only loads", "some load")
+    edit(tree / KERNEL, "    def __call__", "    # the program\n    def __call__")
+    assert records.staleness(fresh, tree) == ()
+
+
+def test_a_measuring_module_makes_a_record_stale(fresh, tree):
+    edit(tree / "src/tilus/verify.py", "BAND = 64", "BAND = 65")
+    assert records.staleness(fresh, tree) == ("src/tilus/verify.py changed",)
+    (tree / "src/tilus/verify.py").unlink()
+    assert records.staleness(fresh, tree) == ("src/tilus/verify.py changed",)
+
+
+def test_a_changed_kernel_makes_other_machine_code(fresh, tree):
+    edit(tree / KERNEL, "self.wgmma.wait_group(0)", "self.wgmma.wait_group(1)")
+    changed = records.staleness(fresh, tree)
+    assert changed[0] == f"{KERNEL} changed"
+    assert changed[1].startswith("the CUDA of MatmulWGMMAV3 at {'num_stages': 4")
+
+
+def test_a_changed_compiler_makes_a_record_stale(fresh, tree, monkeypatch):
+    emit = records.emit
+    monkeypatch.setattr(records, "emit", lambda kernel: emit(kernel) + "int x;\n")
+    (changed,) = records.staleness(fresh, tree)
+    assert changed.startswith("the CUDA of MatmulWGMMAV3")
+
+
+@pytest.mark.parametrize("new", ["class Renamed", "class !", None])
+def test_a_kernel_that_is_gone_is_stale_not_a_crash(fresh, tree, new):
+    if new:
+        edit(tree / KERNEL, "class MatmulWGMMAV3", new)
+    else:
+        (tree / KERNEL).unlink()
+    changed = records.staleness(fresh, tree)
+    assert changed[0] == f"{KERNEL} changed" and "no longer compiles" in changed[1]
+
+
+def test_staleness_leaves_an_imported_kernel_alone(fresh, tree):
+    before = set(sys.modules)
+    records.staleness(fresh, tree)
+    assert "matmul_v3" not in set(sys.modules) - before
