@@ -49,7 +49,7 @@ class Parameter:
 
 
 def kernel_function(script: object) -> FunctionType:
-    """Return the ``__call__`` that the author of a script (or class) wrote, not what launches it."""
+    """Return the ``__call__`` that the author of a script or its class wrote, not the launcher."""
     cls = script if isinstance(script, type) else type(script)
     function = inspect.unwrap(cls.__call__)
     assert isinstance(function, FunctionType)

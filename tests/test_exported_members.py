@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public names are exactly ``tilus.__all__``, and importing them imports nothing heavy."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import tilus
+from tilus import dtypes, errors
+
+NO_NAME_OF_OURS = {"annotations"}
+
+
+def public(module) -> set[str]:
+    """Return the names a module shows that are not modules."""
+    names = {n for n, v in vars(module).items() if not isinstance(v, ModuleType)}
+    return {n for n in names if not n.startswith("_")} - NO_NAME_OF_OURS
+
+
+def test_all_names_what_is_there():
+    assert {*public(tilus), "utils"} == set(tilus.__all__)
+    assert len(set(tilus.__all__)) == len(tilus.__all__)
+
+
+def test_every_type_and_error_is_public():
+    types = {t.name for t in dtypes.ALL}
+    classes = {n for n in public(errors) if n.endswith("Error")}
+    assert types | classes <= set(tilus.__all__)
+    assert all(getattr(tilus, name) is getattr(errors, name) for name in classes)
+
+
+def test_import_is_light():
+    """No CUDA library, no driver, nothing that only tools and pages need."""
+    heavy = ("cuda", "torch", "matplotlib", "rich", "click", "jsonschema", "scipy")
+    code = f"import sys, tilus; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
