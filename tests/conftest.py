@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two backends as a fixture: the simulator everywhere, CUDA where there is a Hopper GPU."""
+"""Fixtures of all tests: both backends (CUDA where there is a Hopper GPU) and golden files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,3 +53,24 @@ def backend(request: pytest.FixtureRequest, device: object) -> Backend:
         pytest.skip("no Hopper GPU")
     tilus.option.device(request.param)
     return Backend(request.param)
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--update-golden``."""
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return a function that compares a text with the golden file of a name."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text)
+        assert text == path.read_text(), f"{name} differs; see --update-golden"
+
+    return compare

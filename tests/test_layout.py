@@ -24,7 +24,7 @@ def test_accumulator_holds_every_element_once(m, n):
 
 
 def test_accumulator_places_known_elements():
-    """Points read off the PTX ISA's figure of matrix D: thread 5 of warp 1 begins in row 17, column 2."""
+    """Points of the PTX ISA's figure of matrix D: thread 5 of warp 1 begins in row 17, column 2."""
     coordinates = wgmma_accumulator(64, 32).coordinates()
     assert coordinates[37, 0].tolist() == [17, 2]
     assert coordinates[37, 1].tolist() == [17, 3]
@@ -80,7 +80,7 @@ def test_swizzled_tile_is_a_permutation(rows, panels, swizzle):
 
 @pytest.mark.parametrize("swizzle", SWIZZLES)
 def test_swizzle_spreads_a_column_over_all_banks(swizzle):
-    """Eight rows of one 16-byte column, as WGMMA reads them, touch every 16-byte bank group once."""
+    """Eight rows of one 16-byte column, as WGMMA reads them, touch every bank group once."""
     layout = SharedLayout((8, swizzle // 2), 2, swizzle)
     chunks = layout.offsets()[:, 0] * 2 // 16 % 8
     assert len(set(chunks.tolist())) == 8

@@ -16,11 +16,12 @@ from tilus.layout import Swizzle
 
 @dataclass(frozen=True)
 class Extent:
-    """A view with its numbers known: ``shape`` in elements, ``strides`` in bytes."""
+    """A view with its numbers known: ``shape`` in elements, the rest in bytes."""
 
     name: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    itemsize: int
 
     @property
     def nbytes(self) -> int:
@@ -28,7 +29,7 @@ class Extent:
         if 0 in self.shape:
             return 0
         steps = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
-        return steps + self.strides[-1] if self.strides else 0
+        return steps + self.itemsize
 
 
 def check(kernel: ir.Kernel, call: Call) -> None:
@@ -84,7 +85,7 @@ def extent(view: ir.GlobalTensor, scalars: Mapping[ir.Expr, ir.Scalar]) -> Exten
             raise ArgumentError(
                 f"the shape of view '{view.name}'", "not negative", shape, "Pass sizes >= 0."
             )
-    return Extent(view.name, shape, steps)
+    return Extent(view.name, shape, steps, view.dtype.nbytes)
 
 
 def fits(name: str, array: runtime.Array, views: list[Extent]) -> None:

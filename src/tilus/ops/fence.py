@@ -10,8 +10,7 @@ from tilus.ir import Emitter, Instruction, Machine
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class proxy_async(Instruction):
-    """Order this thread's ordinary accesses of shared memory before accesses of TMA and WGMMA that
-    follow.
+    """Order this thread's accesses of shared memory before those of TMA and WGMMA that follow.
 
     NumPy: none
     PTX:   fence.proxy.async

@@ -104,8 +104,9 @@ class alloc(Instruction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class arrive(Instruction):
-    """Let every thread of the current group arrive ``count`` times; the arrival releases what the
-    thread did before.
+    """Let every thread of the current group arrive ``count`` times.
+
+    The arrival releases what the thread did before.
 
     NumPy: barrier.pending_arrivals -= count * threads
     PTX:   mbarrier.arrive
@@ -129,8 +130,7 @@ class arrive(Instruction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class arrive_and_expect_tx(Instruction):
-    """Announce ``transaction_bytes`` that the current phase must still receive, then arrive once
-    per thread.
+    """Announce bytes that the current phase must still receive, then arrive once per thread.
 
     NumPy: barrier.pending_bytes += transaction_bytes, then as arrive
     PTX:   mbarrier.arrive.expect_tx

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TMA, the tensor memory accelerator: copies of boxes between device and shared memory (PTX ISA,
-"cp.async.bulk.tensor")."""
+"""TMA, the tensor memory accelerator: copies of boxes between device and shared memory.
+
+PTX ISA, "cp.async.bulk.tensor".
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _ring(loop: For, before: list[Stmt]) -> _Ring | None:
             ) as advance
         ) if v is w and step * loop.unroll % n == 0:
             first = _last_constant(v, before)
-            if first is not None and _plain(loop, v):
+            if first is not None and 0 <= first < n and _plain(loop, v):
                 return _Ring(v, first, step, n, advance)
     return None
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tilus import ir
@@ -69,7 +70,8 @@ class BlockMachine:
         return self.group.tile(tensor)
 
     def define(self, tensor: ir.RegisterTensor, values: Array) -> None:
-        self.group.tile(tensor)[...] = values
+        with np.errstate(over="ignore"):  # a conversion that overflows gives infinity, as cvt does
+            self.group.tile(tensor)[...] = values
 
     # Memory
 

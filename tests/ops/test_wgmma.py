@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WGMMA: products of every shape family, overwriting and adding, and what is refused."""
+
+import numpy as np
+import pytest
+from tests.ops.tiles import OneTile, integers, poisoned, product
+
+import tilus
+from tilus import LanguageError, float16, float32
+
+
+def run(backend, m, n, k, **schedule):
+    a, b, c = integers(m, k), integers(n, k, seed=1), poisoned(m, n)
+    backend.run(OneTile(m, n, k, **schedule), m, n, k, a, b, c)
+    return a, b, c
+
+
+@pytest.mark.parametrize("m, n, k", [(64, 8, 16), (64, 24, 32), (128, 64, 64), (64, 256, 64)])
+def test_mma_is_exact_on_integers(backend, m, n, k):
+    a, b, c = run(backend, m, n, k)
+    assert np.array_equal(c, product(a, b))
+
+
+def test_mma_over_panels(backend):
+    """A K-block of 128 elements lies in two 128-byte panels, one of 48 in three of 32 bytes."""
+    for k in (128, 48):
+        a, b, c = run(backend, 64, 32, k)
+        assert np.array_equal(c, product(a, b))
+
+
+def test_mma_adds_after_the_first_product(backend):
+    a, b, c = run(backend, 64, 32, 64, products=3)
+    assert np.array_equal(c, 3 * product(a, b))
+
+
+def test_mma_without_a_product_leaves_zeros(backend):
+    _, _, c = run(backend, 64, 32, 64, products=0)
+    assert np.array_equal(c, np.zeros_like(c))
+
+
+class Misused(tilus.Script):
+    """One WGMMA instruction in a place or with operands it does not take."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def __call__(self):
+        self.attrs.blocks = 1
+        self.attrs.warps = 8
+        sa = self.shared_tensor(dtype=float16, shape=[64, 64])
+        sb = self.shared_tensor(dtype=float16, shape=[32, 64])
+        wide = self.shared_tensor(dtype=float32, shape=[32, 64])
+        threads = 64 if self.fault == "half a warp group" else 128
+        with self.thread_group(
+            thread_begin=32 if self.fault == "begin" else 0, num_threads=threads
+        ):
+            columns = 24 if self.fault == "shape" else 32
+            acc = self.register_tensor(dtype=float32, shape=[64, columns], init=0.0)
+            if self.fault == "wait":
+                self.wgmma.wait_group(8)
+            if self.fault in ("half a warp group", "begin"):
+                self.wgmma.fence()
+            if self.fault == "half a warp group commit":
+                self.wgmma.commit_group()
+            if self.fault == "b not transposed":
+                self.wgmma.mma(sa, sb, acc)
+            if self.fault == "dtype":
+                self.wgmma.mma(sa, wide.transpose(), acc)
+            if self.fault == "shape":
+                self.wgmma.mma(sa, sb.transpose(), acc)
+
+
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        ("b not transposed", r"mma: b must be stored K-major .* got an MN-major tile"),
+        ("dtype", r"mma: b must be of type float16, got float32"),
+        ("shape", r"mma: acc must be of shape \[64, 32\], got \[64, 24\]"),
+    ],
+)
+def test_mma_refuses(fault, message):
+    with pytest.raises(LanguageError, match=message):
+        Misused(fault).lower()
+
+
+@pytest.mark.parametrize("fault", ["half a warp group", "begin"])
+def test_fence_needs_an_aligned_warp_group(fault):
+    with pytest.raises(LanguageError, match=r"fence: the current group must be 128 threads"):
+        Misused(fault).lower()
+
+
+def test_wait_group_refuses_more_than_seven():
+    with pytest.raises(LanguageError, match=r"wait_group: n must be .* from 0 to 7, got 8"):
+        Misused("wait").lower()
+
+
+def test_commit_group_closes_the_group(backend):
+    """Without the commit a wait for groups waits for nothing; the simulator says so."""
+    kernel = Uncommitted()
+    c = poisoned(64, 8)
+    if backend.name == "cuda":
+        pytest.skip("what hardware does without a commit is undefined")
+    with pytest.raises(tilus.SimulationError):
+        backend.run(kernel, integers(64, 16), integers(8, 16), c)
+
+
+class Uncommitted(tilus.Script):
+    """OneTile without commit_group."""
+
+    def __call__(self, a_ptr: ~float16, b_ptr: ~float16, c_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        ga = self.global_view(a_ptr, dtype=float16, shape=[64, 16])
+        gb = self.global_view(b_ptr, dtype=float16, shape=[8, 16])
+        gc = self.global_view(c_ptr, dtype=float32, shape=[64, 8])
+        sa = self.shared_tensor(dtype=float16, shape=[64, 16])
+        sb = self.shared_tensor(dtype=float16, shape=[8, 16])
+        full = self.mbarrier.alloc(1)
+        acc = self.register_tensor(dtype=float32, shape=[64, 8], init=0.0)
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
+            self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
+            self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
+        self.mbarrier.wait(full, phase=0)
+        self.wgmma.fence()
+        self.wgmma.mma(sa, sb.transpose(), acc)
+        self.wgmma.wait_group(0)
+        self.store_global(gc, acc, offsets=[0, 0])
