@@ -11,7 +11,7 @@ import pytest
 
 from tilus import records
 from tilus.errors import ArgumentError
-from tilus.records import Record, program_hash
+from tilus.records import Record
 
 ROOT = Path(__file__).parents[1]
 KERNEL = "examples/hopper_matmul/matmul_v3.py"
@@ -173,56 +173,6 @@ def test_only_runs_of_one_program_on_one_machine_are_merged(data, path):
     spoil(other, path, "1" * 64)
     with pytest.raises(ArgumentError, match="of the same"):
         records.merge([Record(data), Record(other)])
-
-
-# ---- hashes -------------------------------------------------------------------------------------
-
-SOURCE = '''
-"""Module."""
-def f(x, *, y=None):
-    """Do f."""
-    return f"{x!r:>{y}}", [i for i in x if i], -1  # why
-class C:
-    """A class."""
-    a: int = 0
-'''
-SAME = '''
-def f(x, *, y = None):
-    return (f"{x!r:>{y}}",
-            [i for i in x if i], -1)
-class C:
-    """Another word."""
-
-    a: int = 0
-'''
-
-
-def test_a_program_is_what_it_does():
-    assert program_hash(SOURCE) == program_hash(SAME)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("-1", "-2"), ("y=None", "y=0"), ("if i", "if x"), ("!r", "!s"), ("a: int = 0", "a: int = 1"),
-     ("0", "0.0"), ("0", "False")],
-)  # fmt: skip
-def test_another_program_has_another_hash(old, new):
-    assert program_hash(SOURCE) != program_hash(SOURCE.replace(old, new))
-
-
-def test_the_hash_has_no_field_that_only_some_pythons_have():
-    # 3.12 adds type_params to functions and classes, 3.13 leaves empty fields out of ast.dump.
-    assert "type_params" not in records._shape(records.ast.parse(SOURCE))
-    known = "1a4637"
-    assert program_hash(SOURCE)[:6] == known, "a hash must not depend on the Python that makes it"
-
-
-def test_cuda_counts_without_its_comments():
-    text = 'f(1);  // a.py:3  mma\n  // a.py:4\nprintf("// %d\\n", x);'
-    moved = 'f(1);  // b.py:7  mma\n\nprintf("// %d\\n", x);\n'
-    assert records.cuda_hash(text) == records.cuda_hash(moved)
-    assert records.cuda_hash(text) != records.cuda_hash(text.replace("f(1)", "f(2)"))
-    assert records.cuda_hash(text) != records.cuda_hash(text.replace("// %d", "// %x"))
 
 
 # ---- staleness ----------------------------------------------------------------------------------

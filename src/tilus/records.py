@@ -8,7 +8,6 @@ it is written and when it is read, ratios are computed anew from the times besid
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import linecache
@@ -29,6 +28,7 @@ import jsonschema
 from tilus import compiler
 from tilus.emitter import emit
 from tilus.errors import ArgumentError
+from tilus.fingerprint import cuda_hash, program_hash
 
 SCHEMA_VERSION = 1
 MEASURING = ("src/tilus/bench.py", "src/tilus/verify.py", "src/tilus/workload.py")
@@ -216,49 +216,6 @@ def _invalid(rule: str, value: object) -> ArgumentError:
 
 
 # ---- hashes and staleness -----------------------------------------------------------------------
-
-
-def program_hash(source: str) -> str:
-    """Return the SHA-256 of what Python source does: no comments, docstrings, places or layout.
-
-    It is the same on every version of Python: fields that a version adds are empty or left out.
-    """
-    return hashlib.sha256(_shape(ast.parse(source)).encode()).hexdigest()
-
-
-def _shape(node: object) -> str:
-    match node:
-        case ast.Constant():
-            return f"Constant({node.value!r})"
-        case ast.AST():
-            fields = (f"{name}={_shape(value)}" for name, value in _fields(node))
-            return f"{type(node).__name__}({', '.join(fields)})"
-        case list():
-            return f"[{', '.join(_shape(item) for item in node)}]"
-    return repr(node)
-
-
-def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
-    for name, value in ast.iter_fields(node):
-        if name == "body" and isinstance(value, list):
-            value = [line for line in value if not _is_string(line)]
-        if isinstance(node, ast.JoinedStr):  # Python 3.12 puts empty texts into f-strings
-            value = [part for part in value if getattr(part, "value", None) != ""]
-        if value is not None and value != []:
-            yield name, value
-
-
-def _is_string(line: ast.stmt) -> bool:
-    """Tell a docstring, or any other string that stands alone and does nothing."""
-    value = getattr(line, "value", None) if isinstance(line, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
-def cuda_hash(cuda: str) -> str:
-    """Return the SHA-256 of generated CUDA without its comments, which carry places in files."""
-    bare = re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*', lambda match: match[1] or "", cuda)
-    lines = (line.rstrip() for line in bare.splitlines())
-    return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()
 
 
 def generated(cls: Any, schedule: Values, arguments: Values) -> dict[str, Any]:
