@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,6 +18,8 @@ import tilus
 from tilus import boolean, float16, float32, frontend, int32, int64, ir, uint32
 from tilus.printer import show
 from tilus.utils import cdiv
+
+V3 = Path(__file__).parents[1] / "examples" / "hopper_matmul" / "matmul_v3.py"
 
 # What Python does, the program does.
 
@@ -461,6 +465,24 @@ def test_redeclared_in_another_group_is_another_variable():
         kernels._use(x=0)
         """,
     )
+
+
+def test_v3_has_its_two_roles():
+    spec = importlib.util.spec_from_file_location("matmul_v3", V3)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kernel = module.MatmulWGMMAV3(num_stages=3, block_m=128, block_n=64, block_k=32)
+    function = frontend.trace(kernel, {"n_size": 256, "k_size": 64})
+    assert [show(b) for b in function.blocks] == ["(((m_size + 128) - 1) // 128)", "4", "1"]
+    groups = [s for s in function.body if isinstance(s, ir.Group)]
+    assert [g.threads.role for g in groups] == ["warp 4", "warps 0-3"]
+    loops = [[s for s in g.body if isinstance(s, ir.For)] for g in groups]
+    assert [[(show(f.stop), f.unroll) for f in found] for found in loops] == [
+        [("64", 3), ("2", None)],  # the drain waits for two tiles, fewer than there are stages
+        [("64", 3)],
+    ]
+    elected = [s for s in ir.walk(function.body) if isinstance(s, ir.Group) and s.elect]
+    assert len(elected) == 1 and elected[0].threads == ir.Threads(128, 1)
 
 
 def test_condition_with_instructions_runs_every_turn():

@@ -175,11 +175,17 @@ def tensor_carried_by_a_loop(self, n: int32):
         t = self.make()
 
 
-@refused("has no 'nbites'")
+@refused("'t' has no 'nbites'; did you mean 'nbytes'?")
 def unknown_attribute(self):
     self.start()
     t = self.make()
     self.use(t.nbites)  # t.nbites
+
+
+@refused("'self.tma' has no 'global_to_shred'; did you mean 'global_to_shared'?")
+def misspelt_instruction(self):
+    self.start()
+    self.tma.global_to_shred(1)  # self.tma.global_to_shred
 
 
 @refused("'x' is int32", "cannot hold int64", "declare it as `x: int64 = ...`")

@@ -8,6 +8,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from tilus import ir
@@ -161,9 +162,9 @@ class Expressions:
         owner = self.evaluate(node.value)
         value = getattr(owner, node.attr, MISSING)
         if value is MISSING:
-            raise LanguageError(
-                f"{type(owner).__name__} '{ast.unparse(node.value)}' has no '{node.attr}'"
-            )
+            near = get_close_matches(node.attr, dir(owner), n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise LanguageError(f"'{ast.unparse(node.value)}' has no '{node.attr}'{hint}")
         return self.readable(value, node)
 
     def subscript(self, container: Any, index: Any, node: ast.expr) -> Any:
