@@ -30,7 +30,7 @@ nitpicky = True
 # Records, the first that has a version wins: what this build measured, then what is committed.
 record_folders = ["docs/_build/measured", "plots/data"]
 # A figure and an example are made again when any of these files changes.
-figure_sources = ["conf.py", "examples/**/*.py", "plots/**/*.*", "src/**/*.*"]
+figure_sources = ["conf.py", "examples/**/*.py", "plots/**/*.py", "plots/**/*.json", "src/**/*.py"]
 
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples/hopper_matmul"],

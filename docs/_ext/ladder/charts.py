@@ -17,7 +17,6 @@ this one.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
@@ -71,7 +70,7 @@ class Chart(SphinxDirective):
     def plot(self, theme: str, record: found.Found | None) -> str:
         """Return the plot directive for one theme."""
         script, function = self.arguments[0].split(".")
-        root = Path(self.env.app.confdir)
+        root = found.root(self.env)
         files = sources(self.config, root) + ([root / record.path] if record else [])
         for path in files:
             self.env.note_dependency(str(path))

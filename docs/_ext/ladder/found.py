@@ -55,17 +55,22 @@ def stale(root: Path, path: str) -> bool:
     return bool(records.staleness(records.load(root / path), root))
 
 
+def root(env: BuildEnvironment) -> Path:
+    """Return the repository's root, where docs/ lies."""
+    return Path(env.srcdir).parent
+
+
 def find(env: BuildEnvironment, version: str) -> Found | None:
     """Return the first record ``<version>.json`` in the ``record_folders`` of conf.py.
 
     The page being read is read again when the record appears or changes.
     """
-    root = Path(env.app.confdir)
+    top = root(env)
     for folder in env.config.record_folders:
         path = f"{folder}/{version}.json"
-        env.note_dependency(str(root / path))
-        if (root / path).exists():
-            return Found(version, root, path, records.load(root / path))
+        env.note_dependency(str(top / path))
+        if (top / path).exists():
+            return Found(version, top, path, records.load(top / path))
     return None
 
 

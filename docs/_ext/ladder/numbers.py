@@ -13,7 +13,6 @@ A record that does not exist reads *not measured yet*. A number that a record la
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
@@ -81,7 +80,7 @@ class Published(SphinxRole):
     """One vendor's number."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        path = Path(self.env.app.confdir, "plots", "published.json")
+        path = found.root(self.env) / "plots" / "published.json"
         self.env.note_dependency(str(path))
         entry = json.loads(path.read_text())[self.text]
         return [nodes.inline(self.text, f"{entry['value']} {entry['unit']}")], []

@@ -7,13 +7,14 @@ conf.py. While that is empty the file itself is copied into the site.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxRole
+
+from ladder import found
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -23,7 +24,7 @@ class GitHub(SphinxRole):
     """Link to the file named by the role's text, a path from the repository's root."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        path = Path(self.env.app.confdir, self.text)
+        path = found.root(self.env) / self.text
         if not path.is_file():
             raise ExtensionError(
                 f"{self.get_location()}: no such file in the repository: {self.text}"

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers come from records, with their badges; without a record a page says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fixture
+import pytest
+from ladder import found, numbers
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+from tilus import records
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def v3() -> found.Found:
+    """Return the made-up record as a page finds it."""
+    return found.Found("v3", ROOT, "plots/data/v3.json", fixture.record())
+
+
+@pytest.mark.parametrize(
+    ("field", "picks", "text"),
+    [
+        ("latency_ms", ["m=8192", "burst"], "2.500 ms"),
+        ("tflops", ["m=8192", "sustained"], "440 TFLOPS"),
+        ("vs_cublas", ["n=904", "regime=burst"], "0.800×"),
+    ],
+)
+def test_a_number(v3: found.Found, field: str, picks: list[str], text: str) -> None:
+    assert numbers.number(v3, field, picks) == text
+
+
+@pytest.mark.parametrize(
+    ("field", "picks", "complaint"),
+    [
+        ("speed", ["m=8192", "burst"], "no field 'speed'"),
+        ("tflops", ["m=8192"], "2 problems fit m=8192"),
+        ("tflops", ["m=77", "burst"], "0 problems fit"),
+        ("tflops", ["colour=red"], "0 problems fit"),
+        ("tflops", [], "6 problems fit no condition"),
+    ],
+)
+def test_a_number_that_is_not_one(
+    v3: found.Found, field: str, picks: list[str], complaint: str
+) -> None:
+    with pytest.raises(ExtensionError, match=complaint):
+        numbers.number(v3, field, picks)
+
+
+def build(folder: Path, text: str, with_record: bool) -> str:
+    """Build one page in a project of its own; return its HTML."""
+    pages = folder / "docs"
+    pages.mkdir(exist_ok=True)
+    (pages / "index.rst").write_text(f"Page\n====\n\n{text}\n", encoding="utf-8")
+    if with_record:
+        records.write(fixture.record(), folder / "plots" / "data" / "v3.json")
+    settings = {"extensions": ["ladder.numbers"], "record_folders": ["measured", "plots/data"]}
+    (folder / "conf.py").write_text("".join(f"{k} = {v!r}\n" for k, v in settings.items()))
+    app = Sphinx(pages, folder, folder / "out", folder / "trees", "html", status=None, warning=None)
+    app.build()
+    return (folder / "out" / "index.html").read_text(encoding="utf-8")
+
+
+PAGE = "It reaches :record:`v3 tflops m=8192 burst`.\n\n.. record-table:: v3\n"
+
+
+def test_a_page_without_the_record(tmp_path: Path) -> None:
+    html = build(tmp_path, PAGE, with_record=False)
+    assert '<span class="not-yet">not measured yet</span>' in html
+    assert "there is no record plots/data/v3.json" in html
+    assert "TFLOPS" not in html
+
+
+def test_a_record_that_comes_later_is_seen(tmp_path: Path) -> None:
+    build(tmp_path, PAGE, with_record=False)
+    html = build(tmp_path, PAGE, with_record=True)
+    assert '<span class="measured">440 TFLOPS</span>' in html
+    assert "recorded on 1999-12-31, FIXTURE GPU" in html
+    assert "num_stages 4" in html
+
+
+def test_the_badge_says_when_the_kernel_has_changed(tmp_path: Path) -> None:
+    """The tree of this test holds no kernel at all, so the record cannot be of it."""
+    assert "the kernel changed since" in build(tmp_path, PAGE, with_record=True)
+
+
+def test_a_fresh_record_has_no_such_badge(monkeypatch: pytest.MonkeyPatch, v3: found.Found) -> None:
+    monkeypatch.setattr(found, "stale", lambda root, path: False)
+    assert v3.badge().astext() == "recorded on 1999-12-31, FIXTURE GPU"
+
+
+def test_what_this_build_measured_says_so() -> None:
+    now = found.Found("v3", ROOT, "docs/_build/measured/v3.json", fixture.record())
+    assert now.badge().astext() == "measured now, FIXTURE GPU"
+
+
+def test_a_wrong_number_ends_the_build_at_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ExtensionError, match=r"index\.rst:4: .*0 problems fit m=1"):
+        build(tmp_path, ":record:`v3 tflops m=1 burst`", with_record=True)
+
+
+def test_no_fixture_among_the_records() -> None:
+    for path in (ROOT / "plots" / "data").glob("*.json"):
+        assert "FIXTURE" not in path.read_text(), f"{path} is no measurement"

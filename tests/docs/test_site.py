@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The site as a reader gets it: ``make html`` builds it, and a browser finds no fault."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "docs" / "_build" / "html"
+pytestmark = pytest.mark.timeout(900)
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+
+
+def make_html() -> subprocess.CompletedProcess[str]:
+    """Run the README's command."""
+    command = ["make", "--no-print-directory", "html"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """Build the site from nothing."""
+    for made in (ROOT / "docs" / "_build", ROOT / "docs" / "gallery"):
+        shutil.rmtree(made, ignore_errors=True)
+    result = make_html()
+    assert result.returncode == 0, result.stdout + result.stderr
+    return SITE
+
+
+def test_v3s_page_has_what_it_promises(site: Path) -> None:
+    html = (site / "tutorials" / "matmul-hopper" / "v3.html").read_text(encoding="utf-8")
+    text = re.sub(r"<[^>]+>", "", html)
+    assert "class MatmulWGMMAV3" in text
+    assert text.count("stage = (stage + 1) % self.num_stages") == 3 + 2 + 1 + 1
+    assert len(re.findall(r'src="[^"]+plot_v3-timeline-(light|dark)', html)) == 2
+    assert "simulated" in text
+    assert 'href="../../reference/instructions.html#tilus.ops.wgmma.mma"' in html
+
+
+def test_the_gallery_has_run_the_kernel(site: Path) -> None:
+    text = (site / "gallery" / "matmul_v3.html").read_text(encoding="utf-8")
+    assert "ok v3 device=" in text
+
+
+def test_the_sources_the_site_carries_are_the_sources(site: Path) -> None:
+    copies = list((site / "_downloads").rglob("matmul_v3.py"))
+    source = ROOT / "examples" / "hopper_matmul" / "matmul_v3.py"
+    assert copies
+    assert {copy.read_bytes() for copy in copies} == {source.read_bytes()}
+
+
+def contents(site: Path) -> dict[str, str]:
+    """Return a hash of every file of the site."""
+    files = (path for path in site.rglob("*") if path.is_file())
+    return {str(p.relative_to(site)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_two_builds_are_the_same_bytes(site: Path) -> None:
+    first = contents(site)
+    for made in (ROOT / "docs" / "_build", ROOT / "docs" / "gallery"):
+        shutil.rmtree(made)
+    assert make_html().returncode == 0
+    second = contents(site)
+    different = {name for name in first | second if first.get(name) != second.get(name)}
+    assert not different
+
+
+def test_a_browser_finds_no_fault(site: Path) -> None:
+    missing = _missing()
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(f"the browser check needs {missing}")
+    if missing:
+        pytest.skip(f"the browser check needs {missing}")
+    command = ["node", "tests/docs/browser.mjs", str(site)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def _missing() -> str:
+    """Return what the browser check lacks on this machine, or ''."""
+    if not Path(CHROMIUM).exists():
+        return f"chromium at {CHROMIUM} (apt-get install chromium, or set CHROMIUM)"
+    if shutil.which("node") is None:
+        return "node (apt-get install nodejs npm)"
+    if not (ROOT / "node_modules" / "axe-core").exists():
+        return "playwright-core and axe-core (npm ci)"
+    return ""
