@@ -180,6 +180,12 @@ def wgmma_accumulator(m: int, n: int) -> RegisterLayout:
     )
 
 
+def is_accumulator(layout: RegisterLayout) -> bool:
+    """Say whether ``layout`` is that of a WGMMA accumulator."""
+    flat = len(layout.shape) != 2 or layout.threads != 128
+    return not flat and layout == wgmma_accumulator(*layout.shape)
+
+
 def blocked(shape: tuple[int, ...], threads: int, element_bytes: int) -> RegisterLayout | None:
     """Return a row-major layout with 16-byte vectors where they fit: neighbouring threads hold
     neighbouring vectors.

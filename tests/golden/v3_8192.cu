@@ -63,10 +63,20 @@ __device__ __forceinline__ half_t to_half(float x) {
   return h;
 }
 
-/* Two 16-bit elements in one 4-byte store; p is 4-byte aligned. */
-__device__ __forceinline__ void store_pair(half_t *p, half_t lo, half_t hi) {
-  asm volatile("{ .reg .b32 pair; mov.b32 pair, {%1, %2}; st.global.b32 [%0], pair; }"
-               :: "l"(p), "h"(lo), "h"(hi) : "memory");
+__device__ __forceinline__ unsigned pack(half_t lo, half_t hi) {
+  return lo | (unsigned)hi << 16;
+}
+
+/* Thread q of four neighbours holds element q of four rows; afterwards it holds row q whole. */
+__device__ __forceinline__ uint4 transpose_quad(uint4 x) {
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+  const unsigned a = __shfl_xor_sync(0xffffffff, odd ? x.x : x.y, 1);
+  const unsigned b = __shfl_xor_sync(0xffffffff, odd ? x.z : x.w, 1);
+  if (odd) { x.x = a; x.z = b; } else { x.y = a; x.w = b; }
+  const unsigned c = __shfl_xor_sync(0xffffffff, upper ? x.x : x.z, 2);
+  const unsigned d = __shfl_xor_sync(0xffffffff, upper ? x.y : x.w, 2);
+  if (upper) { x.x = c; x.y = d; } else { x.z = c; x.w = d; }
+  return x;
 }
 
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map) {
@@ -240,10 +250,13 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
     const int first_0 = offset_m + threadIdx.x / 4 % 8 + threadIdx.x / 32 % 4 * 16;
     const int first_1 = offset_n + threadIdx.x % 4 * 2;
     half_t *const base = c_ptr + (first_0) * 8192ll + (first_1);
-    if (((((offset_n % 2) == 0) & ((offset_m + 128) <= m_size)) & ((offset_n + 128) <= 8192)) && (unsigned long long)c_ptr % 4 == 0) {
+    if (((((offset_n % 8) == 0) & ((offset_m + 128) <= m_size)) & ((offset_n + 128) <= 8192)) && (unsigned long long)c_ptr % 16 == 0) {
       #pragma unroll
-      for (int r = 0; r < 128; r += 2)
-        store_pair(base + (r / 2 % 2 * 8 + r / 64 % 2 * 64) * 8192ll + (r % 2 + r / 4 % 16 * 8), casted_acc[r], casted_acc[r + 1]);
+      for (int i = 0; i < 16; ++i) {
+        const int r = i / 2 * 16 + i % 2 * 2;  // four blocks of 8 columns, one row
+        const uint4 row = transpose_quad(make_uint4(pack(casted_acc[r + 0], casted_acc[r + 1]), pack(casted_acc[r + 4], casted_acc[r + 5]), pack(casted_acc[r + 8], casted_acc[r + 9]), pack(casted_acc[r + 12], casted_acc[r + 13])));
+        *(uint4 *)(base + (r / 2 % 2 * 8 + r / 64 % 2 * 64) * 8192ll + (r % 2 + r / 4 % 16 * 8) + threadIdx.x % 4 * 6) = row;
+      }
     }
     else
     {

@@ -23,12 +23,24 @@ from tilus.ir import (
     reads,
     writes,
 )
+from tilus.layout import RegisterLayout, is_accumulator
 
-STORE_PAIR = """\
-/* Two 16-bit elements in one 4-byte store; p is 4-byte aligned. */
-__device__ __forceinline__ void store_pair(half_t *p, half_t lo, half_t hi) {
-  asm volatile("{ .reg .b32 pair; mov.b32 pair, {%1, %2}; st.global.b32 [%0], pair; }"
-               :: "l"(p), "h"(lo), "h"(hi) : "memory");
+PACK = """\
+__device__ __forceinline__ unsigned pack(half_t lo, half_t hi) {
+  return lo | (unsigned)hi << 16;
+}"""
+
+TRANSPOSE_QUAD = """\
+/* Thread q of four neighbours holds element q of four rows; afterwards it holds row q whole. */
+__device__ __forceinline__ uint4 transpose_quad(uint4 x) {
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+  const unsigned a = __shfl_xor_sync(0xffffffff, odd ? x.x : x.y, 1);
+  const unsigned b = __shfl_xor_sync(0xffffffff, odd ? x.z : x.w, 1);
+  if (odd) { x.x = a; x.z = b; } else { x.y = a; x.w = b; }
+  const unsigned c = __shfl_xor_sync(0xffffffff, upper ? x.x : x.z, 2);
+  const unsigned d = __shfl_xor_sync(0xffffffff, upper ? x.y : x.w, 2);
+  if (upper) { x.x = c; x.y = d; } else { x.z = c; x.w = d; }
+  return x;
 }"""
 
 
@@ -59,46 +71,64 @@ class store_global(Instruction):
         )
 
     def emit(self, e: Emitter) -> None:
-        layout, src, p = e.register_layout(self.src), e.registers(self.src), e.pointer(self.dst)
+        layout, src = e.register_layout(self.src), e.registers(self.src)
         first = [e.fresh(f"first_{d}") for d in range(len(self.dst.shape))]
         for d, name in enumerate(first):
             thread = layout.text(d, "thread", e.thread())
             e.line(f"const int {name} = {e.expr(cast(self.offsets[d], int32))} + {thread};")
         base = e.fresh("base")
-        e.line(f"{self.dst.dtype.cpp} *const {base} = {p} + {self._distance(e, first)};")
+        start = f"{e.pointer(self.dst)} + {self._distance(e, first)}"
+        e.line(f"{self.dst.dtype.cpp} *const {base} = {start};")
         step = [layout.text(d, "register", "r") for d in range(len(first))]
-        if layout.vector % 2 == 0 and self.src.dtype.bits == 16:
-            e.helper(STORE_PAIR)
-            with e.block(f"if ({e.expr(self._whole_pairs())} && (unsigned long long){p} % 4 == 0)"):
-                e.line("#pragma unroll")
-                e.line(f"for (int r = 0; r < {layout.registers}; r += 2)")
-                at = f"{base} + {self._distance(e, step)}"
-                e.line(f"  store_pair({at}, {src}[r], {src}[r + 1]);")
+        at = self._distance(e, step)
+        if self.src.dtype.bits == 16 and layout.vector % 2 == 0:
+            self._fast(e, layout, src, base, at)
             e.line("else")
+        inside = [
+            f"{i} + {j} < {e.expr(n)}" for i, j, n in zip(first, step, self.dst.shape, strict=True)
+        ]
         with e.block(""):
-            inside = [
-                f"{i} + {j} < {e.expr(n)}"
-                for i, j, n in zip(first, step, self.dst.shape, strict=True)
-            ]
             e.line("#pragma unroll")
             e.line(f"for (int r = 0; r < {layout.registers}; ++r)")
-            e.line(f"  if ({' && '.join(inside)}) {base}[{self._distance(e, step)}] = {src}[r];")
+            e.line(f"  if ({' && '.join(inside)}) {base}[{at}] = {src}[r];")
+
+    def _fast(self, e: Emitter, layout: RegisterLayout, src: str, base: str, at: str) -> None:
+        """Store a tile that lies inside of the view and is aligned: 16 bytes at once where four
+        threads can exchange fragments, else pairs."""
+        e.helper(PACK)
+        quads = is_accumulator(layout) and layout.shape[-1] % 32 == 0
+        columns = 8 if quads else 2
+        aligned = f"(unsigned long long){e.pointer(self.dst)} % {2 * columns} == 0"
+        with e.block(f"if ({e.expr(self._whole(columns))} && {aligned})"):
+            e.line("#pragma unroll")
+            if not quads:
+                e.line(f"for (int r = 0; r < {layout.registers}; r += 2)")
+                e.line(f"  *(unsigned *)({base} + {at}) = pack({src}[r], {src}[r + 1]);")
+                return
+            e.helper(TRANSPOSE_QUAD)
+            pairs = [f"pack({src}[r + {i}], {src}[r + {i + 1}])" for i in (0, 4, 8, 12)]
+            with e.block(f"for (int i = 0; i < {layout.registers // 8}; ++i)"):
+                e.line(
+                    "const int r = i / 2 * 16 + i % 2 * 2;  // four blocks of 8 columns, one row"
+                )
+                e.line(f"const uint4 row = transpose_quad(make_uint4({', '.join(pairs)}));")
+                e.line(f"*(uint4 *)({base} + {at} + {e.thread()} % 4 * 6) = row;")
+
+    def _whole(self, columns: int) -> Expr:
+        """Return whether, uniformly over the block, the tile is inside and starts at a multiple of
+        ``columns`` in every row."""
+        even = [*self.dst.strides[:-1], as_expr(self.offsets[-1])]
+        start = apply("==", self.dst.strides[-1], 1)
+        aligned = reduce(lambda a, x: a & (x % columns == 0), even, start)
+        ends = [as_expr(x) + n for x, n in zip(self.offsets, self.src.shape, strict=True)]
+        pairs = zip(ends, self.dst.shape, strict=True)
+        return reduce(lambda a, x: a & (x[0] <= x[1]), pairs, aligned)
 
     def _distance(self, e: Emitter, index: list[str]) -> str:
         """Return how many elements ``index`` lies behind the view's pointer, as a C expression."""
         unit = [isinstance(s, Const) and s.value == 1 for s in self.dst.strides]
         steps = zip(index, self.dst.strides, unit, strict=True)
         return " + ".join(f"({i})" if one else f"({i}) * {e.expr(s)}" for i, s, one in steps)
-
-    def _whole_pairs(self) -> Expr:
-        """Return the condition, uniform over the block, for the fast way: two columns at once, no
-        bounds to check."""
-        even = [self.dst.shape[-1], *self.dst.strides[:-1], as_expr(self.offsets[-1])]
-        pairs = reduce(lambda a, x: a & (x % 2 == 0), even, apply("==", self.dst.strides[-1], 1))
-        ends = [as_expr(x) + n for x, n in zip(self.offsets, self.src.shape, strict=True)]
-        return reduce(
-            lambda a, x: a & (x[0] <= x[1]), zip(ends, self.dst.shape, strict=True), pairs
-        )
 
     def simulate(self, m: Machine) -> None:
         m.store_global(self.dst, [int(m.value(x)) for x in self.offsets], m.registers(self.src))
