@@ -98,3 +98,4 @@ def test_thread_barrier_opens_when_all_have_come():
     assert it.arrive(64) == 0 and it.generation == 0
     assert it.arrive(32) == 0 and it.generation == 1
     assert it.arrive(96) == 1 and it.generation == 2
+    assert it.come == 0

@@ -89,6 +89,12 @@ def test_nested_groups_have_their_own_threads_and_order():
     assert log == [ir.Threads(128, 1), ir.Threads(128, 32)]
 
 
+def test_a_thread_stays_in_the_lane_of_its_group():
+    inner = group(128, 1, note([], 1)), group(0, 32, note([], 1))
+    events = run(group(128, 32, inner[0]), group(0, 128, inner[1]), trace=True).events
+    assert sorted(e.lane for e in events) == ["warp 0", "warp 4"]
+
+
 def test_a_group_has_a_copy_of_the_variables():
     log, x = [], variable()
     run(

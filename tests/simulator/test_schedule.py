@@ -64,6 +64,13 @@ def test_early_lands_before_the_next_instruction_and_late_only_when_needed():
         assert log == expected
 
 
+def test_early_lands_before_another_group_moves():
+    log = []
+    first = group(0, 128, launch(log, "load", "store"), *stop(log, "end", "store"))
+    run(first, group(128, 32, do(lambda m: log.append("other"))), schedule="early")
+    assert log == ["load", "other", "end"]
+
+
 def test_late_lands_what_is_waited_for_and_keeps_the_rest():
     """The store is older, but the group waits for the product."""
     log = []
@@ -73,6 +80,26 @@ def test_late_lands_what_is_waited_for_and_keeps_the_rest():
         *stop(log, "multiplied"), do(lambda m: m.wait_commits("store", 0)), schedule="late",
     )  # fmt: skip
     assert log == ["product", "multiplied", "store"]
+
+
+def test_late_lands_what_a_barrier_waits_for():
+    """Two copies signal different barriers; the older one is not needed yet."""
+    full, log = ir.BarrierArray("full", (1, 1)), []
+
+    def copy(m, i):
+        m.arrive(full[i], 1, expect_bytes=64)
+        barrier = m.freeze_barrier(full[i])
+
+        def land():
+            log.append(i)
+            m.complete_bytes(barrier, 64)
+
+        m.launch("tma", land, amount=64, what="copy")
+
+    waits = [do(lambda m, i=i: m.wait_barrier(full[i], 0)) for i in (1, 0)]
+    start = do(lambda m: m.init_barriers(full[0]))
+    run(start, do(lambda m: copy(m, 0)), do(lambda m: copy(m, 1)), *waits, schedule="late")
+    assert log == [1, 0]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
