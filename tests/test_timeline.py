@@ -22,6 +22,7 @@ EVENTS = [
     event("TMA engine", 5, 30, "copy", barrier="full[1]", stage=1),
     event("TMA engine", 10, 35, "copy"),
     event("TMA engine", 30, 40, "copy"),
+    event("warps 0-4", 0, 0),
     event("warp 4", 0, 5),
     event("warp 4", 5, 9, "wait"),
     event("warps 0-3", 0, 20, "wait"),
@@ -32,6 +33,7 @@ EVENTS = [
 
 def test_lanes_are_roles_in_order_then_engines():
     assert [lane.name for lane in timeline.lanes(EVENTS)] == [
+        "warps 0-4",
         "warps 0-3",
         "warp 4",
         "TMA engine",
@@ -40,7 +42,7 @@ def test_lanes_are_roles_in_order_then_engines():
 
 
 def test_overlapping_events_get_rows_of_their_own():
-    lane = timeline.lanes(EVENTS)[2]
+    lane = timeline.lanes(EVENTS)[3]
     assert [i.row for i in lane.intervals] == [0, 1, 0] and lane.rows == 2
     for row in range(lane.rows):
         mine = [i.event for i in lane.intervals if i.row == row]
@@ -66,7 +68,7 @@ def test_chrome_trace(tmp_path):
     rows = json.loads(path.read_text())["traceEvents"]
     names = {(r["pid"], r["tid"]): r["args"]["name"] for r in rows if r["name"] == "thread_name"}
     spans = [r for r in rows if r["ph"] == "X"]
-    assert len(spans) == len(EVENTS) and len(names) == 6
+    assert len(spans) == len(EVENTS) and len(names) == 7
     assert {names[r["pid"], r["tid"]] for r in spans if r["cat"] == "copy"} == {"TMA engine"}
     copy = next(r for r in spans if r["name"] == "copy 5")
     assert copy["ts"] == pytest.approx(0.005) and copy["dur"] == pytest.approx(0.025)

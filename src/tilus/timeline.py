@@ -7,6 +7,7 @@ This module draws nothing. Times are the simulator's cycles.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +61,12 @@ def lanes(events: Iterable[Event], block: tuple[int, int, int] | None = None) ->
     return tuple(Lane(name, _rows(e for e in mine if e.lane == name)) for name in names)
 
 
-def _lane_order(name: str) -> tuple[int, int, str]:
-    """Order roles by their first thread or warp, engines as the data flow."""
+def _lane_order(name: str) -> tuple[int, int, int]:
+    """Order roles by their first thread or warp, wider ones first; engines as the data flow."""
     if name in ENGINES:
-        return 1, ENGINES.index(name), name
-    digits = "".join(c if c.isdigit() else " " for c in name).split()
-    return 0, int(digits[0]) if digits else 0, name
+        return 1, ENGINES.index(name), 0
+    numbers = [int(n) for n in re.findall(r"\d+", name)]
+    return 0, numbers[0], -numbers[-1]
 
 
 def _rows(events: Iterable[Event]) -> tuple[Interval, ...]:
