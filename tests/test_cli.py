@@ -19,6 +19,25 @@ from tilus.options import option
 V3 = str(Path(__file__).parents[1] / "examples" / "hopper_matmul" / "matmul_v3.py")
 SMALL = ["num_stages=2", "block_m=128", "block_n=64", "block_k=16", "n_size=64", "k_size=32"]
 
+FILL = """
+import tilus
+from tilus import float32
+
+
+@tilus.autotune("rows", [1024, 512, 16])
+class Fill(tilus.Script):
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+
+    def __call__(self, out_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        out = self.global_view(out_ptr, dtype=float32, shape=[self.rows, 64])
+        tile = self.register_tensor(dtype=float32, shape=[self.rows, 64], init=1.0)
+        self.store_global(out, tile, offsets=[0, 0])
+"""
+
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
@@ -153,6 +172,14 @@ class TestCompile:
         status, output = run("compile", V3, "block_n=128", "block_m=128", *SMALL[4:])
         assert status == 0
         assert "num_stages=2 block_m=128 block_n=128 block_k=16" in output
+
+    def test_schedules_that_cannot_be_compiled_are_passed_over(self, run, tmp_path):
+        (tmp_path / "fill.py").write_text(FILL)
+        status, output = run("compile", str(tmp_path / "fill.py"))
+        assert (status, output.splitlines()[0]) == (0, "Fill rows=16")
+        status, output = run("compile", str(tmp_path / "fill.py"), "rows=512")
+        assert status == 1
+        assert "registers a thread" in output
 
     @pytest.mark.parametrize(
         ("stage", "text"),

@@ -6,8 +6,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests import cuda_sources
 
-import cuda_sources
 import tilus.nvrtc as nvrtc
 from tilus.errors import CompileError, DeviceError
 from tilus.options import option
@@ -179,7 +179,10 @@ class TestCache:
         assert [entry.suffix for entry in cache.iterdir()] == [""]  # no temporary file is left
 
     def test_processes_share_a_folder(self, cache):
-        code = "import tilus.nvrtc, cuda_sources as s; tilus.nvrtc.compile(s.GOOD, name='x')"
+        code = (
+            "from tests import cuda_sources\nfrom tilus import nvrtc\n"
+            "nvrtc.compile(cuda_sources.GOOD, name='x')"
+        )
         env = {"TILUS_CACHE_DIR": str(cache.parent), "PYTHONPATH": ":".join(sys.path)}
         jobs = [subprocess.Popen([sys.executable, "-c", code], env=env) for _ in range(4)]
         assert [job.wait() for job in jobs] == [0] * 4

@@ -5,9 +5,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from tests import cuda_sources, sass
 
-import cuda_sources
-import sass
 from tilus import compiler, disasm, nvrtc
 from tilus.errors import DeviceError
 

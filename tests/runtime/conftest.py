@@ -2,7 +2,7 @@
 """The fake driver, in place of the real one wherever the runtime looks for it."""
 
 import pytest
-from fake_driver import H200, FakeDriver
+from tests.runtime.fake_driver import H200, FakeDriver
 
 from tilus.runtime import arrays, driver, launch, stream, tensor_map
 

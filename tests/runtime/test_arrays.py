@@ -128,6 +128,16 @@ class TestDeviceArray:
         assert (there.shape, there.strides, there.dtype) == ((4, 6), (12, 2), float16)
         assert fake.current == [0]  # whoever was current before is current again
 
+    def test_copies_wait_for_all_streams(self, fake):
+        there = DeviceArray((2,), int32)
+        for copy, name in [
+            (there.to_numpy, "cuMemcpyDtoH"),
+            (lambda: there.copy_from(np.zeros(2, np.int32)), "cuMemcpyHtoD"),
+        ]:
+            fake.calls.clear()
+            copy()
+            assert fake.calls.index("cuCtxSynchronize") < fake.calls.index(name)
+
     def test_it_describes_itself(self, fake):
         there = DeviceArray((4, 6), int32)
         found = describe(there, "a")

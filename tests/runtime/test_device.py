@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from fake_driver import H200
+from tests.runtime.fake_driver import H200
 
 from tilus import nvrtc
 from tilus.errors import DeviceError

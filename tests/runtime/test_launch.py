@@ -5,12 +5,13 @@ import ctypes
 import itertools
 import struct
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
-from fake_driver import CONTEXT, H200, argument
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runtime.fake_driver import CONTEXT, H200, argument
 
 from tilus import dtypes
 from tilus.dtypes import boolean, float16, float32, int8, int32, uint64
@@ -75,20 +76,24 @@ def test_a_thread_without_a_context_keeps_ours(fake):
 
 
 def test_threads_do_not_mix_their_arguments(fake):
-    fake.read = lambda made: [argument(made, i, ctypes.c_int32) for i in range(8)]
+    def slow(made):
+        time.sleep(0.0005)  # another thread may run before the arguments are read
+        return [argument(made, i, ctypes.c_int32) for i in range(8)]
+
+    fake.read = slow
     run = Launch(FUNCTION, 0, [int32] * 8, threads=32)
 
     def work(number):
-        for _ in range(50):
-            run((1, 1, 1), [], [number] * 8)
+        for _ in range(20):
+            run((number + 1, 1, 1), [], [number] * 8)
 
     workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert len(fake.launches) == 200
-    assert all(len(set(made.arguments)) == 1 for made in fake.launches)
+    assert len(fake.launches) == 80
+    assert all(set(made.arguments) == {made.grid[0] - 1} for made in fake.launches)
 
 
 @pytest.mark.parametrize(
