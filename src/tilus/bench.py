@@ -23,7 +23,7 @@ from typing import Protocol
 
 from tilus import runtime
 
-Launch = Callable[[], None]
+Launch = Callable[[], object]
 """Queues one launch of a contender on the timer's stream and returns at once."""
 Progress = Callable[[str], None]
 """Is told what is about to be timed."""

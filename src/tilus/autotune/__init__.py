@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates in, the best correct schedule out, the result kept."""
+"""Candidates in, the fastest right schedule out, the result kept on disk."""
 
+from tilus.autotune.session import Tuning
 from tilus.autotune.space import autotune, candidates
+from tilus.autotune.tuner import Tuner
 
-__all__ = ["autotune", "candidates"]
+__all__ = ["Tuner", "Tuning", "autotune", "candidates"]

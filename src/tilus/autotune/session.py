@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tuning: plan, compile, judge and time the schedules of a script for one call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tilus import bench, compiler, ir, nvrtc, runtime
+from tilus.autotune.judge import judge
+from tilus.autotune.progress import Show
+from tilus.autotune.space import Schedule
+from tilus.autotune.trial import Image, Runnable, Trial, at, images, runnable, written
+from tilus.errors import CompileError, LanguageError
+from tilus.launch import Call, views
+from tilus.options import option
+
+HEAT = bench.Burst(idle_s=0.0, warmups=2, launches=8, rounds=2)
+"""What every right candidate goes through."""
+PLAY_OFF = bench.Burst(idle_s=0.1, warmups=5, launches=30, rounds=3)
+"""What the best go through again: the differences between them are small."""
+FINALISTS = 5
+
+Judge = Callable[..., list[str | None]]
+
+
+class Rig(Protocol):
+    """What tuning needs of a device."""
+
+    device: str
+
+    def facts(self) -> dict[str, object]:
+        """Return what a result holds for: another device, driver or compiler must tune anew."""
+
+    def build(self, kernel: ir.Kernel) -> Runnable:
+        """Compile a candidate; raise :class:`CompileError` where that fails."""
+
+    def timer(self) -> bench.Timer:
+        """Return what times launches."""
+
+
+class CudaRig:
+    """A Hopper GPU, ``"cuda:N"``."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._gpu = runtime.gpus()[int(device.removeprefix("cuda:"))]
+
+    def facts(self) -> dict[str, object]:
+        """Return what a result holds for."""
+        gpu = self._gpu
+        return {
+            "capability": list(gpu.capability),
+            "sms": gpu.sms,
+            "shared_bytes": gpu.shared_bytes,
+            "driver": gpu.driver,
+            "nvrtc": nvrtc.nvrtc_version(),
+        }
+
+    def build(self, kernel: ir.Kernel) -> Runnable:
+        """Compile with NVRTC, or take the result from the cache."""
+        return compiler.build(kernel)
+
+    def timer(self) -> bench.Timer:
+        """Return a timer by CUDA events."""
+        return bench.CudaTimer(self._gpu)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a schedule was chosen: ``ranking`` has the times in ms of the right ones, best first.
+
+    ``aside`` counts what was set aside, by reason; ``origin`` says "measured", "stored" (measured
+    earlier) or "first" (the first that the hardware can run, no times taken).
+    """
+
+    schedule: Schedule
+    origin: str
+    total: int
+    aside: Mapping[str, int] = field(default_factory=dict)
+    ranking: Sequence[tuple[Schedule, float]] = ()
+
+    def lines(self) -> list[str]:
+        """Return the choice in words, then a line for each reason to set schedules aside."""
+        words = {
+            "measured": f"the fastest of {len(self.ranking)} right ones",
+            "stored": f"the fastest of {len(self.ranking)} right ones when last measured",
+            "first": "the first that the hardware can run (not timed)",
+        }
+        chosen = " ".join(f"{name}={value}" for name, value in self.schedule.items())
+        head = f"{chosen}: {words[self.origin]}, {self.total} schedules in all"
+        return [head, *(f"{count} set aside: {why}" for why, count in self.aside.items())]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A schedule and its program."""
+
+    schedule: Schedule
+    kernel: ir.Kernel
+    program: Runnable
+
+
+class Session:
+    """The stages of a tuning; ``aside`` counts by reason what each of them set aside."""
+
+    def __init__(
+        self, cls: Any, schedules: Sequence[Schedule], call: Call, show: Show, judge: Judge = judge
+    ) -> None:
+        self._cls, self._schedules, self._call = cls, schedules, call
+        self._show, self._judge = show, judge
+        self.aside: Counter[str] = Counter()
+
+    def first(self) -> Tuning:
+        """Take the first schedule that the hardware can run."""
+        for schedule in self._schedules:
+            if self._plan(schedule) is not None:
+                return Tuning(schedule, "first", len(self._schedules), self.aside)
+        raise self._nothing()
+
+    def measure(self, rig: Rig) -> Tuning:
+        """Take the fastest schedule among those whose results are right."""
+        right = self._right(self._build(rig), rig)
+        if not right:
+            raise self._nothing()
+        ranking = self._race(right, rig)
+        return Tuning(ranking[0][0], "measured", len(self._schedules), self.aside, ranking)
+
+    def _nothing(self) -> LanguageError:
+        reasons = "".join(f"\n  {count}: {why}" for why, count in self.aside.items())
+        return LanguageError(f"{self._cls.__name__}: no schedule of its space will do{reasons}")
+
+    def _plan(self, schedule: Schedule) -> ir.Kernel | None:
+        """Return a schedule's kernel, or None where it breaks a rule of the hardware.
+
+        Raises :class:`ArgumentError` where the call's arrays do not fit the kernel.
+        """
+        try:
+            kernel = compiler.lower(self._cls(**schedule), self._call.constants)
+        except LanguageError as error:
+            self.aside[error.message.partition(", got")[0]] += 1
+            return None
+        views.check(kernel, self._call)
+        return kernel
+
+    def _build(self, rig: Rig) -> list[Candidate]:
+        """Plan every schedule; compile in other threads those that the hardware can run."""
+        waiting: list[tuple[Schedule, ir.Kernel, Future[Runnable]]] = []
+        with ThreadPoolExecutor(option.current_workers) as pool:
+            with self._show.stage("planning", len(self._schedules)) as advance:
+                for done, schedule in enumerate(self._schedules, 1):
+                    if (kernel := self._plan(schedule)) is not None:
+                        waiting.append((schedule, kernel, pool.submit(rig.build, kernel)))
+                    advance(done)
+            with self._show.stage("compiling", len(waiting)) as advance:
+                built = []
+                for done, (schedule, kernel, future) in enumerate(waiting, 1):
+                    if (program := self._built(future)) is not None:
+                        built.append(Candidate(schedule, kernel, program))
+                    advance(done)
+        return built
+
+    def _built(self, future: Future[Runnable]) -> Runnable | None:
+        try:
+            return future.result()
+        except CompileError as error:
+            self.aside[_headline(str(error))] += 1
+            return None
+
+    def _right(self, built: Sequence[Candidate], rig: Rig) -> list[Candidate]:
+        """Run every candidate on integers; keep those that leave what the reference leaves."""
+        if not built:
+            return []
+        before = images(self._call, written(built[0].kernel), "exact")
+        after = {name: image.copy() for name, image in before.items()}
+        self._reference(built[0].schedule, after)
+        trial = Trial(rig.device, self._call.constants, self._call.scalars, before, after)
+        with self._show.stage("verifying", len(built)) as advance:
+            verdicts = self._judge([c.program for c in built], trial, advance)
+        self.aside.update(_headline(verdict) for verdict in verdicts if verdict is not None)
+        return [c for c, verdict in zip(built, verdicts, strict=True) if verdict is None]
+
+    def _reference(self, schedule: Schedule, after: Mapping[str, Image]) -> None:
+        """Let the script itself write what must stand in the arrays afterwards."""
+        reference = getattr(self._cls(**schedule), "reference", None)
+        if reference is None:
+            raise LanguageError(
+                f"{self._cls.__name__} must have a method 'reference' to be tuned, with the "
+                "parameters of __call__ and NumPy arrays for pointers, got none; add it, or give "
+                "the schedule at construction"
+            )
+        arrays = {name: image.elements for name, image in after.items()}
+        reference(**self._call.constants, **self._call.scalars, **arrays)
+
+    def _race(self, right: Sequence[Candidate], rig: Rig) -> list[tuple[Schedule, float]]:
+        """Time all candidates on normal numbers, then the best of them for longer."""
+        made = images(self._call, written(right[0].kernel), "normal")
+        placed = {name: image.place(rig.device) for name, image in made.items()}
+        ours = at(self._call, {name: p.array for name, p in placed.items()})
+        runners = {str(i): _runner(c.program, rig.device, ours) for i, c in enumerate(right)}
+        timer = rig.timer()
+        times = self._heat("timing", HEAT, timer, runners)
+        best = dict(sorted(runners.items(), key=lambda item: times[item[0]])[:FINALISTS])
+        final = self._heat("play-off", PLAY_OFF, timer, best)
+        order = sorted(times, key=lambda i: (i not in final, final.get(i, times[i])))
+        return [(right[int(i)].schedule, final.get(i, times[i])) for i in order]
+
+    def _heat(
+        self, name: str, plan: bench.Burst, timer: bench.Timer, runners: Mapping[str, bench.Launch]
+    ) -> dict[str, float]:
+        """Return each runner's median time in milliseconds."""
+        steps = plan.rounds * len(runners)
+        with self._show.stage(name, steps) as advance:
+            count = iter(range(steps))
+            series = plan(timer, runners, lambda _: advance(next(count)))
+            advance(steps)
+        return {runner: s.median_ms for runner, s in series.items()}
+
+
+def _runner(program: Runnable, device: str, call: Call) -> bench.Launch:
+    run = runnable(program, device)
+    return lambda: run(call)
+
+
+def _headline(text: str) -> str:
+    return text.partition("\n")[0]
