@@ -128,7 +128,7 @@ def driver_version() -> str:
 
 
 def telemetry(gpu: Gpu) -> Telemetry | None:
-    """Read the GPU's clocks and power now (about 0.1 ms), or None where NVML does not tell."""
+    """Read the GPU's clocks and power now, or None where NVML does not tell."""
     nvml = _nvml()
     if nvml is None:
         return None
