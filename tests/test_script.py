@@ -311,7 +311,7 @@ def test_values_given_are_not_tuned():
 
 def test_space_without_a_possible_schedule_says_why(device):
     device("sim")
-    with pytest.raises(LanguageError, match="register"):
+    with pytest.raises(LanguageError, match=r"2: tile: 128 threads must divide"):
         Open(rows=31)(4, 8, 8, nan(4, 8))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from tilus import frontend, ir, ops
-from tilus.autotune import candidates
+from tilus.autotune import Tuner, candidates
 from tilus.autotune.space import Axis
 from tilus.errors import LanguageError
 from tilus.launch import Call, Launcher, Run, backend, bind
@@ -133,7 +133,7 @@ class Tuned:
     """A kernel whose schedule is still open, in whole or in part; called like a :class:`Script`."""
 
     def __init__(self, cls: type[Script], given: Mapping[str, Any]) -> None:
-        self.cls, self.given = cls, dict(given)
+        self.cls, self.given, self.tuner = cls, dict(given), Tuner(cls, given)
         self._chosen: dict[tuple[object, ...], Script] = {}
         self._last: Script | None = None
 
@@ -153,25 +153,11 @@ class Tuned:
     def choose(self, *args: Any, **kwargs: Any) -> Script:
         """Return the kernel with the schedule for these arguments."""
         call = self.bind(*args, **kwargs)
-        key = (backend(call), *call.constants.values(), *call.scalars.values())
+        device = backend(call)
+        key = (device, *call.constants.values(), *call.scalars.values())
         if key not in self._chosen:
-            self._chosen[key] = self.first(call)
+            self._chosen[key] = self.cls(**self.tuner.choose(call, device))
         return self._chosen[key]
-
-    def first(self, call: Call) -> Script:
-        """Return the first kernel of the space that the hardware can run.
-
-        The simulator's cycles are a model, not a measurement: it does not tune.
-        """
-        refused: LanguageError | None = None
-        for script in self.candidates():
-            try:
-                script.lower(**call.constants)
-            except LanguageError as error:
-                refused = error
-            else:
-                return script
-        raise refused or LanguageError(f"{self.cls.__name__}: the space of schedules is empty")
 
     @property
     def schedule(self) -> Mapping[str, Any]:
