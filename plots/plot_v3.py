@@ -100,8 +100,8 @@ def performance(name: str, path: str) -> None:
     measured = problems(record, "v3")
     places = np.arange(len(measured))
     with theme(name) as colours:
-        figure, ax = plt.subplots(figsize=(WIDTH, 1.2 + 0.62 * len(measured)), layout="constrained")
-        bars = (("V3", "v3", -0.2, colours.compute), ("cuBLAS", "cublas", 0.2, colours.load))
+        figure, ax = plt.subplots(figsize=(WIDTH, 1.1 + 0.5 * len(measured)), layout="constrained")
+        bars = (("V3", "v3", -0.2, colours.compute), ("cuBLAS", "cublas", 0.2, colours.muted))
         for label, version, offset, fill in bars:
             speeds = [record.summary(version, *problem).tflops for problem in measured]
             drawn = ax.barh(places + offset, speeds, 0.36, fc=fill, label=label)

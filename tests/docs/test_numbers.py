@@ -55,7 +55,9 @@ def build(folder: Path, text: str, with_record: bool) -> str:
     """Build one page in a project of its own; return its HTML."""
     pages = folder / "docs"
     pages.mkdir(exist_ok=True)
-    (pages / "index.rst").write_text(f"Page\n====\n\n{text}\n", encoding="utf-8")
+    page = pages / "index.rst"
+    if not page.exists():
+        page.write_text(f"Page\n====\n\n{text}\n", encoding="utf-8")
     if with_record:
         records.write(fixture.record(), folder / "plots" / "data" / "v3.json")
     settings = {"extensions": ["ladder.numbers"], "record_folders": ["measured", "plots/data"]}

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``diagnosis``: break a kernel as a small diff says, run it, and show what the simulator reports.
+
+::
+
+    .. diagnosis:: examples/hopper_matmul/matmul_v3.py
+
+       - producer_barriers = self.mbarrier.alloc([128] * self.num_stages)
+       + producer_barriers = self.mbarrier.alloc([129] * self.num_stages)
+
+The ``-`` lines must stand in the file once, one below the other; indentation is the file's. The
+build ends if they do not, or if the broken kernel goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from docutils import nodes
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+from ladder import found
+from ladder.gallery import sources
+from tilus import Script, compiler, simulator
+from tilus.errors import TilusError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sphinx.application import Sphinx
+
+SCHEDULE = {"num_stages": 3, "block_m": 128, "block_n": 128, "block_k": 64}
+M, N, K = 128, 128, 512
+SEEDS = 20
+
+
+def patched(lines: Sequence[str], diff: Sequence[str]) -> list[str]:
+    """Return ``lines`` with the ``-`` lines of ``diff`` replaced by its ``+`` lines."""
+    old = [line[1:].strip() for line in diff if line.startswith("-")]
+    new = [line[1:].strip() for line in diff if line.startswith("+")]
+    stripped = [line.strip() for line in lines]
+    places = [i for i in range(len(lines)) if stripped[i : i + len(old)] == old]
+    if len(places) != 1:
+        raise ExtensionError(
+            f"these lines stand {len(places)} times in the kernel, not once: {old}"
+        )
+    at = places[0]
+    indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+    return [*lines[:at], *(indent + line for line in new), *lines[at + len(old) :]]
+
+
+def diagnose(source: Path) -> str:
+    """Run the kernel in ``source`` under the timed schedule, then random ones, until it fails."""
+    try:
+        kernel = compiler.lower(_script(source), {"n_size": N, "k_size": K})
+        for name, seed in _schedules():
+            if wrong := _wrong(kernel, name, seed):
+                return f"wrong result: {wrong} of {M * N} elements, schedule {name}, seed {seed}"
+    except TilusError as error:
+        return f"{type(error).__name__}: {error}".replace(str(source), source.name)
+    raise ExtensionError(f"the broken kernel goes unnoticed under {SEEDS} schedules")
+
+
+def _schedules() -> Iterator[tuple[str, int]]:
+    yield "timed", 0
+    yield from (("random", seed) for seed in range(SEEDS))
+
+
+def _script(source: Path) -> Any:
+    """Import the file and construct the script it defines."""
+    spec = importlib.util.spec_from_file_location(f"variant_{source.parent.name}", source)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    own = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Script)]
+    return own[0](**SCHEDULE)
+
+
+def _wrong(kernel: Any, schedule: str, seed: int) -> int:
+    """Return how many elements differ; the entries are -1, 0 and 1, so that sums are exact."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-1, 2, shape).astype(np.float16) for shape in ((M, K), (N, K)))
+    c = np.full(M * N, np.nan, np.float16)
+    arrays = {"a_ptr": a.reshape(-1), "b_ptr": b.reshape(-1), "c_ptr": c}
+    simulator.run(kernel, {"m_size": M, **arrays}, schedule=schedule, seed=seed)
+    return int(np.sum(c.reshape(M, N) != a.astype(np.float32) @ b.astype(np.float32).T))
+
+
+class Diagnosis(SphinxDirective):
+    """Show the diff and what the simulator says about the kernel it makes."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        root = found.root(self.env)
+        kernel = root / self.arguments[0]
+        for path in sources(self.config, root):
+            self.env.note_dependency(str(path))
+        diff = list(self.content)
+        try:
+            lines = patched(kernel.read_text(encoding="utf-8").splitlines(), diff)
+            report = diagnose(self.write(kernel.name, "\n".join(lines) + "\n"))
+        except ExtensionError as error:
+            raise ExtensionError(f"{self.get_location()}: {error}") from None
+        change, said = "\n".join(diff), nodes.literal_block(report, report, language="none")
+        shown = nodes.literal_block(change, change, language="diff")
+        label = found.badge("simulated", "simulated")
+        return [nodes.container("", shown, said, label, classes=["diagnosis"])]
+
+    def write(self, name: str, text: str) -> Path:
+        """Write the broken kernel to a folder of its own; frontends read source from files."""
+        folder = hashlib.sha256(text.encode()).hexdigest()[:16]
+        path = Path(self.env.doctreedir).parent / "variants" / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+def setup(app: Sphinx) -> None:
+    """Register the directive."""
+    app.add_directive("diagnosis", Diagnosis)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures are drawn again when anything behind them has changed, in both themes, with a badge."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONF = """
+import os, sys
+sys.path[:0] = [{extensions!r}, {plots!r}, os.path.abspath("plots")]
+extensions = ["matplotlib.sphinxext.plot_directive", "ladder.numbers", "ladder.charts",
+              "ladder.gallery"]
+plot_working_directory = os.getcwd()
+plot_formats = ["svg"]
+plot_html_show_source_link = False
+plot_rcparams = {{"svg.hashsalt": "test"}}
+figure_sources = ["plots/*.py", "src/*.py"]
+record_folders = ["plots/data"]
+"""
+SCRIPT = """
+import matplotlib.pyplot as plt
+from pathlib import Path
+
+def draw(theme):
+    plt.figure(figsize=(1, 1))
+    plt.plot([0, len(Path("src/behind.py").read_text())])
+"""
+PAGE = """
+Page
+====
+
+.. chart:: plot_test.draw
+   :badge: simulated
+   :alt: a line
+
+   The caption.
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a site with one chart, whose figure depends on a file that the page does not name."""
+    for name, text in (
+        ("conf.py", CONF.format(extensions=str(ROOT / "docs/_ext"), plots=str(ROOT / "plots"))),
+        ("plots/plot_test.py", SCRIPT),
+        ("src/behind.py", "a"),
+        ("docs/index.rst", PAGE),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def figures(project: Path) -> dict[str, bytes]:
+    """Build; return the images that the page shows, by theme."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-c", ".", "-d", "trees", "docs", "out"]
+    subprocess.run(command, cwd=project, check=True, timeout=120)
+    html = (project / "out" / "index.html").read_text(encoding="utf-8")
+    images = re.findall(r"<img [^>]*only-[^>]*>", html)
+    return {
+        re.findall(r"only-(\w+)", image)[0]: (
+            project / "out" / re.findall(r'src="([^"]+)"', image)[0]
+        ).read_bytes()
+        for image in images
+    }
+
+
+def test_one_figure_for_each_theme(project: Path) -> None:
+    assert set(figures(project)) == {"light", "dark"}
+    html = (project / "out" / "index.html").read_text(encoding="utf-8")
+    assert html.count('alt="a line"') == 2
+    assert '<span class="badge badge-simulated">simulated</span>' in html
+    assert "The caption." in html
+
+
+def test_an_edit_behind_a_figure_draws_it_again(project: Path) -> None:
+    before = figures(project)
+    assert figures(project) == before
+    (project / "src" / "behind.py").write_text("a longer file, another line")
+    assert figures(project)["light"] != before["light"]
+
+
+def test_a_chart_of_a_record_that_is_not_there_says_so(project: Path) -> None:
+    page = project / "docs" / "index.rst"
+    page.write_text(PAGE.replace(":badge: simulated", ":record: v3"), encoding="utf-8")
+    assert figures(project) == {}
+    assert "Not measured yet" in (project / "out" / "index.html").read_text(encoding="utf-8")

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broken kernel gets the diagnosis that the page prints; a sound one ends the build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ladder.diagnosis import diagnose, patched
+from sphinx.errors import ExtensionError
+
+COUNT = [
+    "- producer_barriers = self.mbarrier.alloc([128] * self.num_stages)",
+    "+ producer_barriers = self.mbarrier.alloc([129] * self.num_stages)",
+]
+EARLY = [
+    "- self.wgmma.wait_group(0)",
+    "- self.mbarrier.arrive(producer_barriers[stage])",
+    "+ self.mbarrier.arrive(producer_barriers[stage])",
+    "+ self.wgmma.wait_group(0)",
+]
+
+
+def broken(folder: Path, kernel: list[str], diff: list[str]) -> Path:
+    """Write the kernel that ``diff`` makes."""
+    path = folder / "matmul_v3.py"
+    path.write_text("\n".join(patched(kernel, diff)) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_diff_keeps_indentation_and_all_other_lines(kernel: list[str]) -> None:
+    made = patched(kernel, EARLY)
+    moved = [i for i in range(len(kernel)) if kernel[i] != made[i]]
+    assert len(made) == len(kernel)
+    assert [kernel[i] for i in moved] == [made[i] for i in reversed(moved)]
+
+
+@pytest.mark.parametrize("line", ["self.wgmma.launch()", "phases[stage] ^= 1"])
+def test_lines_that_do_not_stand_there_once_are_refused(kernel: list[str], line: str) -> None:
+    with pytest.raises(ExtensionError, match=r"stand (0|3) times"):
+        patched(kernel, [f"- {line}", "+ pass"])
+
+
+def test_a_deadlock_is_reported_by_role_and_place(tmp_path: Path, kernel: list[str]) -> None:
+    report = diagnose(broken(tmp_path, kernel, COUNT))
+    assert report.startswith("SimulationError: deadlock")
+    assert "matmul_v3.py:57: warp 4: waits for producer_barriers[0]" in report
+    assert "lacks 1 of 129 arrivals" in report
+    assert str(tmp_path) not in report
+
+
+def test_a_race_is_found_by_random_schedules(tmp_path: Path, kernel: list[str]) -> None:
+    assert "schedule random" in diagnose(broken(tmp_path, kernel, EARLY))
+
+
+def test_a_kernel_that_is_not_broken_ends_the_build(tmp_path: Path, kernel: list[str]) -> None:
+    same = [COUNT[0], COUNT[0].replace("-", "+", 1)]
+    with pytest.raises(ExtensionError, match="goes unnoticed"):
+        diagnose(broken(tmp_path, kernel, same))
