@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilus import bench, compiler, ir, nvrtc, runtime
 from tilus.autotune.judge import judge
-from tilus.autotune.progress import Show
 from tilus.autotune.space import Schedule
 from tilus.autotune.trial import Image, Runnable, Trial, at, images, runnable, written
 from tilus.errors import CompileError, LanguageError
 from tilus.launch import Call, views
 from tilus.options import option
+
+if TYPE_CHECKING:
+    from tilus.autotune.progress import Show
 
 HEAT = bench.Burst(idle_s=0.0, warmups=2, launches=8, rounds=2)
 """What every right candidate goes through."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from tilus import compiler
 from tilus.autotune.judge import judge
-from tilus.autotune.progress import Show
 from tilus.autotune.session import CudaRig, Judge, Rig, Session, Tuning
 from tilus.autotune.space import Schedule, candidates
 from tilus.emitter import emit
@@ -46,6 +45,9 @@ class Tuner:
         is the first schedule that the hardware can run. Raises :class:`ArgumentError` where the
         arrays do not fit, :class:`LanguageError` with every reason where no schedule is left.
         """
+        # rich takes longer to import than all of tilus, and most programs tune nothing.
+        from tilus.autotune.progress import Show  # noqa: PLC0415
+
         schedules, show = candidates(self._cls, self._given), Show(self._cls.__name__)
         session = Session(self._cls, schedules, call, show, self._judge)
         if device == "sim" or any(0 in array.shape for array in call.arrays.values()):
