@@ -175,9 +175,10 @@ def test_wrong_arguments_are_a_type_error(device, args, kwargs, message):
 
 def offset_by(nbytes: int, *shape: int) -> np.ndarray:
     """Return a float16 array that begins ``nbytes`` behind a multiple of 16 bytes."""
-    memory = np.zeros(2 * np.prod(shape) + 64, np.uint8)
-    start = -memory.ctypes.data % 16 + nbytes
-    return memory[start:][: 2 * np.prod(shape)].view(np.float16).reshape(shape)
+    size = int(np.prod(shape))
+    memory = np.zeros(size + 32, np.float16)
+    start = (-memory.ctypes.data % 16 + nbytes) // 2
+    return memory[start : start + size].reshape(shape)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,9 @@ def describe(array: object, argument: str) -> Array:
         rule = "an array with __cuda_array_interface__ or DLPack"
         remedy = "Pass an array of PyTorch, CuPy, Numba, JAX or NumPy."
         raise ArgumentError(argument, rule, f"a {type(array).__name__}", remedy)
-    return _describe_foreign(array, argument)
+    if hasattr(array, "__cuda_array_interface__"):
+        return _describe_interface(array, argument)
+    return _describe_dlpack(array, argument)
 
 
 def _describe_torch(tensor: Any, argument: str) -> Array:
@@ -79,16 +81,36 @@ def _describe_torch(tensor: Any, argument: str) -> Array:
     return Array(address, tuple(tensor.shape), strides, dtype, device, True, tensor)
 
 
-def _describe_foreign(array: object, argument: str) -> Array:
+def _describe_interface(array: Any, argument: str) -> Array:
+    """Read the CUDA Array Interface, versions 2 and 3; the driver knows whose memory it is."""
+    found = array.__cuda_array_interface__
+    if found.get("mask") is not None:
+        raise ArgumentError(argument, "an array without a mask", "one with a mask", "Fill it in.")
+    dtype = _dtype(np.dtype(found["typestr"]), argument)
+    shape, (address, read_only) = tuple(found["shape"]), found["data"]
+    strides = tuple(found.get("strides") or _row_major(shape, dtype.nbytes))
+    index = _owner(address) if address else 0
+    return Array(address, shape, strides, dtype, f"cuda:{index}", not read_only, array)
+
+
+def _owner(address: int) -> int:
+    """Return the number of the GPU whose memory ``address`` lies in."""
+    driver = binding()
+    ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    what = f"looking up the GPU that holds address {address:#x}"
+    return int(check(what, driver.cuPointerGetAttribute(ordinal, driver.CUdeviceptr(address))))
+
+
+def _describe_dlpack(array: object, argument: str) -> Array:
     core()
     from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
 
     try:
         # -1: no ordering between streams; the launch goes to the stream the array's library uses.
-        view = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
+        view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
         found = view.dtype
     except Exception as error:
-        rule = "an array that cuda.core can read (DLPack or __cuda_array_interface__)"
+        rule = "an array that cuda.core can read through DLPack"
         remedy = "Pass a plain, strided array of a type that NumPy knows."
         raise ArgumentError(argument, rule, f"{type(array)}: {error}", remedy) from error
     dtype = _dtype(found, argument)
