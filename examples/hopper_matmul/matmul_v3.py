@@ -75,7 +75,7 @@ class MatmulWGMMAV3(tilus.Script):
                     )
                 stage = (stage + 1) % self.num_stages
 
-            # Stay until the last loads have been consumed. A short K never wrapped: begin at stage 0.
+            # Stay until the last loads are consumed. A short K never wrapped: begin at stage 0.
             if cdiv(k_size, self.block_k) < self.num_stages:
                 stage = 0
             for _ in self.range(min(self.num_stages, cdiv(k_size, self.block_k))):
@@ -87,9 +87,7 @@ class MatmulWGMMAV3(tilus.Script):
             phases = self.register_tensor(
                 dtype=uint32, shape=[self.num_stages], init=self.mbarrier.consumer_initial_phase
             )
-            acc = self.register_tensor(
-                dtype=float32, shape=[self.block_m, self.block_n], init=0.0
-            )
+            acc = self.register_tensor(dtype=float32, shape=[self.block_m, self.block_n], init=0.0)
             stage: int32 = 0
             for _ in self.range(0, k_size, self.block_k, unroll=self.num_stages):
                 self.mbarrier.wait(consumer_barriers[stage], phase=phases[stage])

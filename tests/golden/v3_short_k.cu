@@ -158,12 +158,12 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
     for (int turn_1 = 0; turn_1 < 1; turn_1 += 1) {
       int i_1 = (turn_1 * 64);
       stage_1 = (turn_1 % 3);
-      // matmul_v3.py:95  wait
+      // matmul_v3.py:93  wait
       mbarrier_wait(smem + ((stage_1 * 8) + 98304), (phases_1 >> stage_1 & 1));
       phases_1 ^= 1u << stage_1;
-      // matmul_v3.py:97  fence
+      // matmul_v3.py:95  fence
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-      // matmul_v3.py:98  mma
+      // matmul_v3.py:96  mma
       const unsigned long long a_desc = wgmma_descriptor(smem + ((stage_1 * 8192) * 2), 1024, 1);
       const unsigned long long b_desc = wgmma_descriptor(smem + (((stage_1 * 8192) * 2) + 49152), 1024, 1);
       wgmma_m64n128k16(acc, a_desc + 0, b_desc + 0, acc_live);
@@ -175,27 +175,27 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
       wgmma_m64n128k16(acc + 64, a_desc + 516, b_desc + 4, 1);
       wgmma_m64n128k16(acc + 64, a_desc + 518, b_desc + 6, 1);
       acc_live = true;
-      // matmul_v3.py:99  commit_group
+      // matmul_v3.py:97  commit_group
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-      // matmul_v3.py:100  wait_group
+      // matmul_v3.py:98  wait_group
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      // matmul_v3.py:101  arrive
+      // matmul_v3.py:99  arrive
       mbarrier_arrive(smem + ((stage_1 * 8) + 98328), 1);
     }
     stage_1 = 1;
     if ((!acc_live)) {
-      // matmul_v3.py:104  fill
+      // matmul_v3.py:102  fill
       #pragma unroll
       for (int r = 0; r < 128; ++r) acc[r] = 0.0f;
       acc_live = true;
     }
     #pragma unroll
     for (int r = 0; r < 128; ++r) asm volatile("" : "+f"(acc[r]) :: "memory");
-    // matmul_v3.py:104  cast
+    // matmul_v3.py:102  cast
     half_t casted_acc[128];
     #pragma unroll
     for (int r = 0; r < 128; ++r) casted_acc[r] = to_half(acc[r]);
-    // matmul_v3.py:105  store_global
+    // matmul_v3.py:103  store_global
     const int first_0 = offset_m + threadIdx.x / 4 % 8 + threadIdx.x / 32 % 4 * 16;
     const int first_1 = offset_n + threadIdx.x % 4 * 2;
     half_t *const base = c_ptr + (first_0) * 904ll + (first_1);
