@@ -9,6 +9,7 @@ C[m, n] = A[m, k] · B[n, k]ᵀ, float16 in and out, float32 accumulation.
 import tilus
 from tilus import float16, float32, int32, uint32
 from tilus.utils import cdiv
+from tilus.workload import main
 
 
 @tilus.autotune("num_stages", [2, 3, 4, 5, 6, 7])
@@ -101,3 +102,11 @@ class MatmulWGMMAV3(tilus.Script):
 
             casted_acc = self.cast(acc, dtype=float16)
             self.store_global(gc, casted_acc, offsets=[offset_m, offset_n])
+
+    def reference(self, m_size, n_size, k_size, a_ptr, b_ptr, c_ptr):
+        """What the kernel computes, on NumPy arrays: the tuner compares with it."""
+        c_ptr[...] = a_ptr.astype("float32") @ b_ptr.astype("float32").T
+
+
+if __name__ == "__main__":
+    main(MatmulWGMMAV3, version="v3")

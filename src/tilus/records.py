@@ -12,10 +12,13 @@ import hashlib
 import json
 import linecache
 import math
+import os
+import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,13 +28,13 @@ from typing import Any
 
 import jsonschema
 
-from tilus import compiler
+from tilus import compiler, nvrtc, runtime
 from tilus.emitter import emit
 from tilus.errors import ArgumentError
 from tilus.fingerprint import cuda_hash, program_hash
 
 SCHEMA_VERSION = 1
-MEASURING = ("src/tilus/bench.py", "src/tilus/verify.py", "src/tilus/workload.py")
+MEASURING = tuple(f"src/tilus/{name}.py" for name in ("baseline", "bench", "verify", "workload"))
 """The modules whose change makes a record stale, besides the kernel."""
 
 Values = Mapping[str, Any]
@@ -104,6 +107,33 @@ class Record:
 def tflops(m: int, n: int, k: int, milliseconds: float) -> float:
     """Return the speed of a product in 10^12 operations a second."""
     return 2 * m * n * k / milliseconds / 1e9
+
+
+def environment(
+    gpu: runtime.Gpu | None, power_limit_w: float | None, cublas: Mapping[str, Values]
+) -> dict[str, Any]:
+    """Return the part ``environment`` of a record, of a ``gpu`` or, where None, the simulator."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "device": "cuda" if gpu else "sim",
+        "gpu": gpu and gpu.name,
+        "form": gpu and form(gpu.name),
+        "compute_capability": gpu and ".".join(map(str, gpu.capability)),
+        "sms": gpu and gpu.sms,
+        "power_limit_w": power_limit_w,
+        "driver": gpu and gpu.driver,
+        "cuda": gpu and ".".join(map(str, gpu.cuda)),
+        "nvrtc": nvrtc.nvrtc_version() if gpu else None,
+        "cublas": dict(cublas),
+        "python": platform.python_version(),
+        "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    }
+
+
+def form(name: str) -> str:
+    """Return the form of a Hopper GPU, which its name tells: plain H100 and H200 are SXM."""
+    marks = (mark for mark in ("GH200", "NVL", "PCIe") if mark in name)
+    return next(marks, "SXM" if "H100" in name or "H200" in name else "unknown")
 
 
 # ---- reading and writing ------------------------------------------------------------------------

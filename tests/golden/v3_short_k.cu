@@ -96,7 +96,7 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
   if (threadIdx.x == 0) { prefetch_tensor_map(&ga_map); prefetch_tensor_map(&gb_map); }
   int offset_m = ((int)blockIdx.x * 128);
   int offset_n = ((int)blockIdx.y * 128);
-  // matmul_v3.py:47  alloc
+  // matmul_v3.py:48  alloc
   if (threadIdx.x == 0) {
     mbarrier_init(smem + 98304, 1);
     mbarrier_init(smem + 98312, 1);
@@ -105,7 +105,7 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
   __syncthreads();
-  // matmul_v3.py:49  alloc
+  // matmul_v3.py:50  alloc
   if (threadIdx.x == 0) {
     mbarrier_init(smem + 98328, 128);
     mbarrier_init(smem + 98336, 128);
@@ -114,25 +114,25 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
   __syncthreads();
-  // matmul_v3.py:51  warp 4
+  // matmul_v3.py:52  warp 4
   if (warp == 4) {
-    // matmul_v3.py:52  register_tensor
+    // matmul_v3.py:53  register_tensor
     unsigned phases = 0x7;  // one bit an element
     int stage = 0;
     #pragma unroll
     for (int turn = 0; turn < 1; turn += 1) {
       int offset_k = (turn * 64);
       stage = (turn % 3);
-      // matmul_v3.py:57  wait
+      // matmul_v3.py:58  wait
       mbarrier_wait(smem + ((stage * 8) + 98328), (phases >> stage & 1));
       phases ^= 1u << stage;
-      // matmul_v3.py:59  thread 128
+      // matmul_v3.py:60  thread 128
       if (elect_one()) {
-        // matmul_v3.py:60  arrive_and_expect_tx
+        // matmul_v3.py:61  arrive_and_expect_tx
         mbarrier_arrive_expect_tx(smem + ((stage * 8) + 98304), 32768u);
-        // matmul_v3.py:64  global_to_shared
+        // matmul_v3.py:65  global_to_shared
         tma_load_2d(smem + ((stage * 8192) * 2), &ga_map, offset_k, offset_m, smem + ((stage * 8) + 98304));
-        // matmul_v3.py:70  global_to_shared
+        // matmul_v3.py:71  global_to_shared
         tma_load_2d(smem + (((stage * 8192) * 2) + 49152), &gb_map, offset_k, offset_n, smem + ((stage * 8) + 98304));
       }
       __syncwarp();
@@ -140,30 +140,30 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
     stage = 1;
     stage = 0;
     for (int i = 0; i < 1; i += 1) {
-      // matmul_v3.py:82  wait
+      // matmul_v3.py:83  wait
       mbarrier_wait(smem + ((stage * 8) + 98328), (phases >> stage & 1));
       phases ^= 1u << stage;
       stage = ((stage + 1) % 3);
     }
   }
-  // matmul_v3.py:86  warps 0-3
+  // matmul_v3.py:87  warps 0-3
   else if (warp <= 3) {
-    // matmul_v3.py:87  register_tensor
+    // matmul_v3.py:88  register_tensor
     unsigned phases_1 = 0x0;  // one bit an element
     bool acc_live = false;
-    // matmul_v3.py:90  register_tensor
+    // matmul_v3.py:91  register_tensor
     float acc[128];
     int stage_1 = 0;
     #pragma unroll
     for (int turn_1 = 0; turn_1 < 1; turn_1 += 1) {
       int i_1 = (turn_1 * 64);
       stage_1 = (turn_1 % 3);
-      // matmul_v3.py:93  wait
+      // matmul_v3.py:94  wait
       mbarrier_wait(smem + ((stage_1 * 8) + 98304), (phases_1 >> stage_1 & 1));
       phases_1 ^= 1u << stage_1;
-      // matmul_v3.py:95  fence
+      // matmul_v3.py:96  fence
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-      // matmul_v3.py:96  mma
+      // matmul_v3.py:97  mma
       const unsigned long long a_desc = wgmma_descriptor(smem + ((stage_1 * 8192) * 2), 1024, 1);
       const unsigned long long b_desc = wgmma_descriptor(smem + (((stage_1 * 8192) * 2) + 49152), 1024, 1);
       wgmma_m64n128k16(acc, a_desc + 0, b_desc + 0, acc_live);
@@ -175,27 +175,27 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
       wgmma_m64n128k16(acc + 64, a_desc + 516, b_desc + 4, 1);
       wgmma_m64n128k16(acc + 64, a_desc + 518, b_desc + 6, 1);
       acc_live = true;
-      // matmul_v3.py:97  commit_group
+      // matmul_v3.py:98  commit_group
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-      // matmul_v3.py:98  wait_group
+      // matmul_v3.py:99  wait_group
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      // matmul_v3.py:99  arrive
+      // matmul_v3.py:100  arrive
       mbarrier_arrive(smem + ((stage_1 * 8) + 98328), 1);
     }
     stage_1 = 1;
     if ((!acc_live)) {
-      // matmul_v3.py:102  fill
+      // matmul_v3.py:103  fill
       #pragma unroll
       for (int r = 0; r < 128; ++r) acc[r] = 0.0f;
       acc_live = true;
     }
     #pragma unroll
     for (int r = 0; r < 128; ++r) asm volatile("" : "+f"(acc[r]) :: "memory");
-    // matmul_v3.py:102  cast
+    // matmul_v3.py:103  cast
     half_t casted_acc[128];
     #pragma unroll
     for (int r = 0; r < 128; ++r) casted_acc[r] = to_half(acc[r]);
-    // matmul_v3.py:103  store_global
+    // matmul_v3.py:104  store_global
     const int first_0 = offset_m + threadIdx.x / 4 % 8 + threadIdx.x / 32 % 4 * 16;
     const int first_1 = offset_n + threadIdx.x % 4 * 2;
     half_t *const base = c_ptr + (first_0) * 904ll + (first_1);

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
+import linecache
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from tilus import compiler
@@ -17,6 +16,7 @@ from tilus.autotune.space import Schedule, candidates
 from tilus.emitter import emit
 from tilus.errors import LanguageError
 from tilus.fingerprint import cuda_hash, package_hash, program_hash
+from tilus.frontend import kernel_function
 from tilus.launch import Call
 from tilus.options import option
 from tilus.store import open_store
@@ -71,11 +71,11 @@ class Tuner:
 
     def _key(self, call: Call, rig: Rig) -> str:
         """Return the hash of all that a result depends on."""
-        file = Path(inspect.getfile(self._cls))
+        file = kernel_function(self._cls).__code__.co_filename
         arrays = {n: [a.shape, a.strides, str(a.dtype)] for n, a in call.arrays.items()}
         parts = {
             "script": self._cls.__qualname__,
-            "program": program_hash(file.read_text()),
+            "program": program_hash("".join(linecache.getlines(file))),
             "package": package_hash(),
             "space": repr((self._cls.autotune_space, self._given)),
             "arguments": repr([call.constants, call.scalars, arrays]),
