@@ -8,12 +8,15 @@
 READY := .venv/.ready-$(shell git hash-object pyproject.toml)
 EXAMPLES := $(wildcard examples/hopper_matmul/matmul_v*.py)
 BUILD := docs/_build
-export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+# One date for all builds: the same sources give the same bytes.
+export SOURCE_DATE_EPOCH ?= 1735689600
 
 .PHONY: html test check bench simulate clean
 
-# Warnings are errors. A failed build forgets the pages it has read, or the next one would not see their warnings.
+# Warnings are errors. A failed build forgets the pages it has read, or the next one would not see
+# their warnings. The output is written whole each time, so that nothing of an older build stays.
 html: $(READY)
+	@rm -rf $(BUILD)/html
 	@.venv/bin/python -m sphinx -W -q -c . -d $(BUILD)/doctrees docs $(BUILD)/html || { rm -rf $(BUILD)/doctrees; exit 1; }
 	@echo "The site is in $(BUILD)/html/index.html"
 
