@@ -158,6 +158,15 @@ def test_a_summary_takes_medians_over_rounds_then_processes(data):
     assert [r["process"] for r in merged.select(version="v3")] == [0, 1, 2]
 
 
+def test_sizes_are_merged_each_with_its_own_processes(data):
+    other = copy.deepcopy(data)
+    for measurement in other["measurements"]:
+        measurement["m"] = 4096
+    merged = records.merge([Record(d) for d in (data, other, data, other)])
+    found = [(r["m"], r["process"]) for r in merged.select(version="v3")]
+    assert found == [(8192, 0), (4096, 0), (8192, 1), (4096, 1)]
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -170,19 +171,23 @@ def check(data: Values) -> None:
         _check_ratio(row, data["measurements"])
 
 
-def merge(records: Sequence[Record]) -> Record:
-    """Join records of fresh processes of one program on one machine; number the processes anew."""
-    first = records[0].data
-    for other in records[1:]:
+def merge(parts: Sequence[Record]) -> Record:
+    """Join records of fresh processes of one program on one machine, of any sizes.
+
+    What one size's first record measured becomes process 0, its second process 1, and so on.
+    """
+    first = parts[0].data
+    for other in parts[1:]:
         for part, ours, theirs in _comparable(first, other.data):
             if ours != theirs:
                 raise _invalid(f"of the same {part} as the others", json.dumps(theirs))
-    generated = {json.dumps(g, sort_keys=True): g for r in records for g in r.sources["generated"]}
-    rows = [
-        {**row, "process": process}
-        for process, record in enumerate(records)
-        for row in record.measurements
-    ]
+    generated = {json.dumps(g, sort_keys=True): g for r in parts for g in r.sources["generated"]}
+    seen: Counter[tuple[object, ...]] = Counter()
+    rows = []
+    for row in (row for record in parts for row in record.measurements):
+        key = tuple(row[name] for name in ("version", "m", "n", "k", "regime"))
+        rows.append({**row, "process": seen[key]})
+        seen[key] += 1
     sources = {**first["sources"], "generated": list(generated.values())}
     return Record({**first, "sources": sources, "measurements": rows})
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -75,8 +76,9 @@ class CudaRig:
 class Tuning:
     """How a schedule was chosen: ``ranking`` has the times in ms of the right ones, best first.
 
-    ``aside`` counts what was set aside, by reason; ``origin`` says "measured", "stored" (measured
-    earlier) or "first" (the first that the hardware can run, no times taken).
+    ``aside`` counts what was set aside, by reason; ``seconds`` is what it took; ``origin`` says
+    "measured", "stored" (measured earlier) or "first" (the first that the hardware can run, no
+    times taken).
     """
 
     schedule: Schedule
@@ -84,11 +86,12 @@ class Tuning:
     total: int
     aside: Mapping[str, int] = field(default_factory=dict)
     ranking: Sequence[tuple[Schedule, float]] = ()
+    seconds: float = 0.0
 
     def lines(self) -> list[str]:
         """Return the choice in words, then a line for each reason to set schedules aside."""
         words = {
-            "measured": f"the fastest of {len(self.ranking)} right ones",
+            "measured": f"the fastest of {len(self.ranking)} right ones, in {self.seconds:.1f} s",
             "stored": f"the fastest of {len(self.ranking)} right ones when last measured",
             "first": "the first that the hardware can run (not timed)",
         }
@@ -125,11 +128,13 @@ class Session:
 
     def measure(self, rig: Rig) -> Tuning:
         """Take the fastest schedule among those whose results are right."""
+        begin = time.monotonic()
         right = self._right(self._build(rig), rig)
         if not right:
             raise self._nothing()
-        ranking = self._race(right, rig)
-        return Tuning(ranking[0][0], "measured", len(self._schedules), self.aside, ranking)
+        ranking, total = self._race(right, rig), len(self._schedules)
+        seconds = time.monotonic() - begin
+        return Tuning(ranking[0][0], "measured", total, self.aside, ranking, seconds)
 
     def _nothing(self) -> LanguageError:
         reasons = "".join(f"\n  {count}: {why}" for why, count in self.aside.items())
