@@ -338,7 +338,7 @@ class Emitter:
         if/else chain."""
         outer, self.threads = self.threads, stmt.threads
         header = f"if ({self._condition(stmt, outer)})"
-        if isinstance(previous, Group) and _apart(previous.threads, stmt.threads):
+        if isinstance(previous, Group) and not previous.threads.overlaps(stmt.threads):
             header = f"else {header}"
         self.line(f"// {_place(stmt)}  {stmt.threads.role}")
         with self.block(header):
@@ -401,10 +401,6 @@ class Emitter:
 def _place(stmt: Stmt) -> str:
     """Return ``file:line`` without the folder, so that one kernel is one text wherever it lies."""
     return f"{Path(stmt.location.file).name}:{stmt.location.line}"
-
-
-def _apart(a: Threads, b: Threads) -> bool:
-    return a.end <= b.begin or b.end <= a.begin
 
 
 def literal(value: Scalar, kind: str, bits: int) -> str:

@@ -57,7 +57,7 @@ class Region:
 
     def overlaps(self, other: Region) -> bool:
         """Return whether one thread may be in both regions."""
-        return self.reach.begin < other.reach.end and other.reach.begin < self.reach.end
+        return self.reach.overlaps(other.reach)
 
     def contains(self, other: Region) -> bool:
         """Return whether every thread of ``other`` is surely in this region."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tilus.dtypes import DType
 from tilus.errors import Location
-from tilus.ir.expr import Expr, Var
+from tilus.ir.expr import Expr, Scalar, Var, evaluate
 from tilus.ir.stmt import Stmt
 from tilus.ir.tensor import BarrierArray, GlobalTensor, RegisterTensor, SharedBuffer, Threads
 
@@ -47,6 +47,11 @@ class Function:
     def threads(self) -> Threads:
         """All threads of a block."""
         return Threads(0, 32 * self.warps)
+
+    def grid(self, scalars: Mapping[Expr, Scalar]) -> tuple[int, int, int]:
+        """Return the number of blocks along x, y and z; ``scalars`` are the parameters' values."""
+        x, y, z = (int(evaluate(n, scalars)) for n in self.blocks)
+        return x, y, z
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Threads:
-    """The threads ``begin ..
-
-    begin+count-1`` of a block.
-    """
+    """``count`` consecutive threads of a block, from number ``begin`` on."""
 
     begin: int
     count: int
 
     @property
     def end(self) -> int:
+        """Number of the first thread behind them."""
         return self.begin + self.count
+
+    def overlaps(self, other: Threads) -> bool:
+        """Return whether one thread is among both."""
+        return self.begin < other.end and other.begin < self.end
 
     @property
     def role(self) -> str:
@@ -69,6 +71,7 @@ class SharedBuffer:
 
     @property
     def nbytes(self) -> int:
+        """Size of the whole allocation in bytes."""
         return math.prod(self.shape) * self.dtype.nbytes
 
 
@@ -87,10 +90,12 @@ class SharedTensor:
 
     @property
     def dtype(self) -> DType:
+        """Type of the elements."""
         return self.buffer.dtype
 
     @property
     def name(self) -> str:
+        """Name of the buffer."""
         return self.buffer.name
 
     @property

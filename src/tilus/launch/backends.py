@@ -48,7 +48,7 @@ class Simulator:
 
     def __call__(self, call: Call, stream: object = None) -> Run:
         views.check(self.kernel, call)
-        blocks = grid(self.kernel, call)
+        blocks = self.kernel.function.grid(views.values(self.kernel, call))
         if 0 in blocks:
             return Run("sim", blocks)
         arguments: dict[str, Any] = {name: memory(a) for name, a in call.arrays.items()}
@@ -58,7 +58,7 @@ class Simulator:
 
 def memory(array: runtime.Array) -> np.ndarray:
     """Return the host memory from an array's first element to its last as a flat NumPy array."""
-    nbytes = views.span(array)
+    nbytes = runtime.span(array.shape, array.strides, array.dtype.nbytes)
     raw = (ctypes.c_ubyte * nbytes).from_address(array.address)
     return np.ctypeslib.as_array(raw).view(array.dtype.numpy)
 
@@ -93,8 +93,8 @@ class Cuda:
     def _prepare(self, call: Call) -> _Prepared:
         """Check a call and compute what its launch needs, for later calls like it too."""
         views.check(self.kernel, call)
-        function, blocks = self.kernel.function, grid(self.kernel, call)
-        scalars = views.values(self.kernel, call)
+        function, scalars = self.kernel.function, views.values(self.kernel, call)
+        blocks = function.grid(scalars)
         maps = [
             runtime.encode_tensor_map(*views.map_arguments(self.kernel, call, m, scalars))
             for m in self.kernel.plan.tensor_maps
@@ -116,13 +116,6 @@ class _Prepared:
     maps: list[runtime.TensorMap]
     values: list[int | float]
     run: Run
-
-
-def grid(kernel: ir.Kernel, call: Call) -> tuple[int, int, int]:
-    """Compute the number of blocks along x, y and z."""
-    scalars = views.values(kernel, call)
-    x, y, z = (int(ir.evaluate(n, scalars)) for n in kernel.function.blocks)
-    return x, y, z
 
 
 def backend(call: Call) -> str:

@@ -26,10 +26,7 @@ class Extent:
     @property
     def nbytes(self) -> int:
         """Bytes from the first element to behind the last."""
-        if 0 in self.shape:
-            return 0
-        steps = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
-        return steps + self.itemsize
+        return runtime.span(self.shape, self.strides, self.itemsize)
 
 
 def check(kernel: ir.Kernel, call: Call) -> None:
@@ -93,19 +90,11 @@ def fits(name: str, array: runtime.Array, views: list[Extent]) -> None:
     problems = [mismatch(name, array, view) for view in views]
     if problems and all(problems):
         raise problems[0]  # type: ignore[misc]
-    has = span(array)
+    has = runtime.span(array.shape, array.strides, array.dtype.nbytes)
     for view in views:
         if view.nbytes > has:
             rule = f"large enough for the view '{view.name}' {view.shape} ({view.nbytes} bytes)"
             raise ArgumentError(name, rule, f"{has} bytes", "Pass a larger array.")
-
-
-def span(array: runtime.Array) -> int:
-    """Return the bytes from an array's first element to behind its last."""
-    if 0 in array.shape:
-        return 0
-    steps = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides, strict=True))
-    return steps + array.dtype.nbytes
 
 
 def mismatch(name: str, array: runtime.Array, view: Extent) -> ArgumentError | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that concern a kernel as a whole: warps, thread groups, register budgets."""
+"""Rules that concern a kernel as a whole: thread groups, tiles, register budgets."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ import math
 from tilus.errors import LanguageError
 from tilus.ir import Function, Group, Instruction, RegisterTensor, Stmt, Threads, walk_groups
 
-MAX_WARPS = 32
-REGISTER_FILE = (
-    65536  # 32-bit registers of a multiprocessor, CUDA C programming guide, compute capability 9.0
-)
+REGISTER_FILE = 65536
+"""32-bit registers of a multiprocessor (CUDA C programming guide, compute capability 9.0)."""
 MAX_TILE_REGISTERS = 192  # a thread has 255; addresses, descriptors and the epilogue need the rest
 
 
 def check(function: Function) -> None:
     """Raise :class:`LanguageError` where the kernel as a whole breaks a rule."""
-    if not 1 <= function.warps <= MAX_WARPS:
-        message = f"self.attrs.warps must be from 1 to {MAX_WARPS}, got {function.warps}"
-        raise LanguageError(message, function.location)
     for stmt, threads in walk_groups(function.body, function.threads):
         _check_scope(stmt, threads, function)
         _check_tile(stmt)

@@ -4,7 +4,7 @@
 Importing it imports no CUDA; the first use does.
 """
 
-from tilus.runtime.arrays import CPU, Array, DeviceArray, describe
+from tilus.runtime.arrays import CPU, Array, DeviceArray, describe, span
 from tilus.runtime.device import (
     Gpu,
     Telemetry,
@@ -36,6 +36,7 @@ __all__ = [
     "gpus",
     "load",
     "require_gpu",
+    "span",
     "stream_handle",
     "synchronize",
     "telemetry",

@@ -167,6 +167,7 @@ class DeviceArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Elements along each dimension."""
         return self.described.shape
 
     @property
@@ -176,10 +177,12 @@ class DeviceArray:
 
     @property
     def dtype(self) -> DType:
+        """Type of the elements."""
         return self.described.dtype
 
     @property
     def device(self) -> int:
+        """Number of the GPU that holds it."""
         return int(self.described.device.removeprefix("cuda:"))
 
     @property
@@ -198,12 +201,12 @@ class DeviceArray:
         """Return another shape over the same memory; ``strides`` and ``offset`` count bytes."""
         old = self.described
         strides = strides or _row_major(shape, self.dtype.nbytes)
-        span, address = _span(shape, strides, self.dtype.nbytes), old.address + offset
+        extent, address = span(shape, strides, self.dtype.nbytes), old.address + offset
         memory = old.owner
         assert isinstance(memory, _Memory)
-        if offset < 0 or min(strides, default=0) < 0 or address + span > memory.end:
+        if offset < 0 or min(strides, default=0) < 0 or address + extent > memory.end:
             rule = f"within the {memory.end - old.address} bytes of the array"
-            value = f"{span} bytes from byte {offset}"
+            value = f"{extent} bytes from byte {offset}"
             raise ArgumentError("view", rule, value, "Take a smaller shape, stride or offset.")
         other: DeviceArray = object.__new__(DeviceArray)
         other.described = Array(address, shape, strides, self.dtype, old.device, owner=memory)
@@ -228,13 +231,13 @@ class DeviceArray:
 
     def fill_bytes(self, value: int) -> None:
         """Set every byte from the first element to the last: 0xFF makes a float NaN."""
-        driver, span = binding(), _span(self.shape, self.strides, self.dtype.nbytes)
+        driver, extent = binding(), span(self.shape, self.strides, self.dtype.nbytes)
         with on(self.device):
-            check("filling", driver.cuMemsetD8(self.described.address, value, span))
+            check("filling", driver.cuMemsetD8(self.described.address, value, extent))
 
     def _download(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the bytes from the first to the last element, and the elements as their view."""
-        host = np.empty(_span(self.shape, self.strides, self.dtype.nbytes), np.uint8)
+        host = np.empty(span(self.shape, self.strides, self.dtype.nbytes), np.uint8)
         self._transfer("copying from the GPU", host, to_gpu=False)
         elements: np.ndarray = np.ndarray(self.shape, self.dtype.numpy, host, 0, self.strides)
         return host, elements
@@ -268,8 +271,8 @@ def _free(address: int, device: int) -> None:
         binding().cuMemFree(address)
 
 
-def _span(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
-    """Return the number of bytes from an array's first byte to behind its last."""
+def span(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
+    """Return the bytes from an array's first element to behind its last; ``strides`` in bytes."""
     if 0 in shape:
         return 0
-    return itemsize + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    return itemsize + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True))

@@ -66,15 +66,14 @@ def run(
     if function.cluster != (1, 1, 1):
         raise SimulationError("not modelled", f"{function.location}: clusters", name="cluster")
     scalars, memory = _bind(function, arguments)
-    grid = _grid(function, scalars)
+    grid = function.grid(scalars)  # type: ignore[arg-type]
     cycles, events = {}, []
     for block in _selected(grid, blocks):
-        plan = _schedule(schedule)(Random(f"{seed}/{block}"))
-        recorder = Trace(block, trace)
-        machine = BlockMachine(kernel.plan, memory, plan, block)
         root = ThreadGroup(function.threads, function.location, None)
         root.scalars, root.builtins = dict(scalars), _builtins(block, grid)
-        scheduler = Scheduler(machine, plan, recorder, max_steps)
+        order = _schedule(schedule)(Random(f"{seed}/{block}"))
+        machine, recorder = BlockMachine(kernel.plan, memory, order, block), Trace(block, trace)
+        scheduler = Scheduler(machine, order, recorder, max_steps)
         scheduler.spawn(root, function.body)
         cycles[block] = scheduler.run()
         events += recorder.events
@@ -115,11 +114,6 @@ def _scalar(param: ir.Param, value: Argument) -> ir.Scalar:
     if not param.dtype.is_float and ir.wrap(value, param.dtype) != value:
         raise ArgumentError(param.name, rule, value, "Pass a value that fits.")
     return ir.wrap(value, param.dtype)
-
-
-def _grid(function: ir.Function, scalars: Mapping[ir.Var, ir.Scalar]) -> Block:
-    x, y, z = (int(ir.evaluate(n, scalars)) for n in function.blocks)  # type: ignore[arg-type]
-    return x, y, z
 
 
 def _selected(grid: Block, blocks: Iterable[Block] | None) -> list[Block]:

@@ -108,7 +108,7 @@ class Interpreter:
             yield
 
     def _fork(self, group: ThreadGroup, stmt: ir.Group) -> Steps:
-        overlapping = [c for c in group.children if overlap(c.threads, stmt.threads)]
+        overlapping = [c for c in group.children if c.threads.overlaps(stmt.threads)]
         yield from self._join(group, overlapping)
         self._refuse_returned(group, stmt.threads, stmt.location)
         self._spawn(group.fork(stmt.threads, stmt.location), stmt.body)
@@ -125,7 +125,7 @@ class Interpreter:
 
     def _refuse_returned(self, group: ThreadGroup, threads: ir.Threads, place: Location) -> None:
         for gone in group.returned:
-            if overlap(gone, threads):
+            if gone.overlaps(threads):
                 message = f"{place}: {gone.role} returned before what {threads.role} do here"
                 raise SimulationError("not modelled", message, role=gone.role)
 
@@ -153,8 +153,3 @@ class Interpreter:
 
 def _end_of(child: ThreadGroup) -> ir.Wait:
     return ir.Wait(lambda: child.done, lambda: f"{child.threads.role} to end", kind=JOIN)
-
-
-def overlap(a: ir.Threads, b: ir.Threads) -> bool:
-    """Say whether two ranges of threads share one."""
-    return a.begin < b.end and b.begin < a.end
