@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from tilus import frontend, nvrtc, passes
 from tilus.emitter import emit
@@ -51,12 +50,12 @@ def build(kernel: Kernel) -> Program:
     return Program(kernel, cuda, cubin)
 
 
-def dump(function: Function, stage: str, content: object) -> None:
+def dump(function: Function, stage: str, content: Callable[[], str | bytes]) -> None:
     """Write what ``content()`` returns to the dump folder, where one is set."""
     folder = option.debug.dump_dir
-    if folder is None or not callable(content):
+    if folder is None:
         return
-    path = Path(folder) / function.name / stage
+    path = folder / function.name / stage
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content()
     path.write_bytes(data if isinstance(data, bytes) else data.encode())

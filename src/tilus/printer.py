@@ -126,9 +126,7 @@ def _expr(x: Expr) -> str:
     match x:
         case Const(value=value):
             return repr(value)
-        case (
-            Var(name=name) | Builtin(name=name) | GlobalTensor(name=name) | BarrierArray(name=name)
-        ):
+        case Var(name=name) | Builtin(name=name):
             return name
         case Element(tensor=tensor, index=index):
             return f"{tensor.name}[{_value(index)}]"

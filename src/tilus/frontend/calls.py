@@ -68,9 +68,11 @@ class Calls(Expressions):
     ) -> Any:
         """Build an instruction, verify it, and append it to the program; return its result."""
         arguments = bind_instruction(cls, args, kwargs)
-        facts: dict[str, Any] = {"location": self.at(node), "threads": self.builder.threads}
+        where, threads = self.at(node), self.builder.threads
+        facts: dict[str, Any] = {"location": where, "threads": threads}
         if any(f.name == "out" for f in fields(cls)):
-            facts["out"] = cls.result(ir.Site(name or cls.__name__, **_site(facts)), **arguments)
+            site = ir.Site(name or cls.__name__, threads, where)
+            facts["out"] = cls.result(site, **arguments)
         stmt = cls(**arguments, **facts)
         stmt.verify()
         self.builder.emit(stmt)
@@ -131,10 +133,6 @@ class Calls(Expressions):
     def under_control_flow(self) -> bool:
         """Return whether the current code depends on run-time loops, conditions or groups."""
         return len(self.builder.scopes) > 1
-
-
-def _site(facts: dict[str, Any]) -> dict[str, Any]:
-    return {"threads": facts["threads"], "location": facts["location"]}
 
 
 def bind_instruction(

@@ -14,8 +14,6 @@ from tilus.dtypes import DType, PointerType
 from tilus.errors import ArgumentError
 from tilus.frontend import Parameter, parameters
 
-MISSING = object()
-
 
 @dataclass(frozen=True)
 class Call:
