@@ -33,10 +33,12 @@ class DType:
 
     @property
     def is_integer(self) -> bool:
+        """Whether it is a signed or unsigned integer; a boolean is none."""
         return self.kind in "iu"
 
     @property
     def is_float(self) -> bool:
+        """Whether it is a floating-point type."""
         return self.kind == "f"
 
     def __invert__(self) -> PointerType:

@@ -54,14 +54,17 @@ class SharedLayout:
 
     @property
     def panels(self) -> int:
+        """Number of panels side by side."""
         return self.shape[-1] // self.panel_columns
 
     @property
     def rows(self) -> int:
+        """Number of rows, all dimensions but the last taken together."""
         return math.prod(self.shape[:-1])
 
     @property
     def panel_bytes(self) -> int:
+        """Size of one panel in bytes."""
         return self.rows * self.panel_columns * self.element_bytes
 
     @property
@@ -108,6 +111,7 @@ class Digit:
     stride: int
 
     def of(self, number: np.ndarray) -> np.ndarray:
+        """Return the digit of every thread or register number."""
         return number // self.divisor % self.size * self.stride
 
     def text(self, number: str) -> str:

@@ -35,6 +35,7 @@ class Debug:
 
     @property
     def dump_dir(self) -> Path | None:
+        """The folder that stages are written to, or None."""
         return Path(self._dump_dir) if self._dump_dir else None
 
 
@@ -62,6 +63,7 @@ class Option:
 
     @property
     def current_device(self) -> str:
+        """The chosen backend; raise :class:`ArgumentError` if the environment names another."""
         if self._device not in DEVICES:
             rule = "one of " + ", ".join(DEVICES)
             raise ArgumentError(
@@ -71,11 +73,16 @@ class Option:
 
     @property
     def current_cache_dir(self) -> Path:
+        """The folder of cubins and tuning results; it need not exist yet."""
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         return Path(self._cache_dir or f"{base}/tilus-hopper-tutorial").expanduser()
 
     @property
     def current_workers(self) -> int:
+        """The number of compiling threads: one for each usable core where none was chosen.
+
+        Raises :class:`ArgumentError` for anything but an integer of at least 1.
+        """
         text = self._workers or str(len(os.sched_getaffinity(0)))
         if not text.isdigit() or int(text) < 1:
             raise ArgumentError(

@@ -35,6 +35,7 @@ class Lane:
 
     @property
     def rows(self) -> int:
+        """Most events that go on at once, at least 1."""
         return 1 + max((i.row for i in self.intervals), default=0)
 
     def busy(self, *kinds: str) -> float:

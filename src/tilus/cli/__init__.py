@@ -26,7 +26,7 @@ class Commands(click.Group):
 @click.group(cls=Commands)
 @click.version_option(package_name="tilus-hopper-tutorial")
 def main() -> None:
-    """Compile, simulate and time kernels for Hopper GPUs."""
+    """Compile and simulate kernels for Hopper GPUs; say what this machine has for them."""
 
 
 for module in (doctor, compile, simulate):

@@ -25,11 +25,8 @@ from tilus.layout import Swizzle, wgmma_accumulator
 
 M, K = 64, 16  # rows of one instruction; depth of one instruction for 16-bit types
 K_BYTES = 32
-LAYOUT_TYPE = {
-    Swizzle.B128: 1,
-    Swizzle.B64: 2,
-    Swizzle.B32: 3,
-}  # PTX ISA, "Matrix descriptor", bits 62-63
+LAYOUT_TYPE = {Swizzle.B128: 1, Swizzle.B64: 2, Swizzle.B32: 3}
+"""PTX ISA, "Matrix descriptor", bits 62-63."""
 
 DESCRIPTOR = """\
 /* A K-major operand: `stride` bytes lead from one group of eight rows to the next; `type` names

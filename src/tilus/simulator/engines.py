@@ -36,6 +36,7 @@ class Effect:
 
     @property
     def queue(self) -> Queue:
+        """Whose commit groups it belongs to."""
         return self.engine, self.group.threads.begin
 
 
@@ -57,9 +58,7 @@ class Engines:
     def launch(self, effect: Effect) -> None:
         """Take an effect into flight."""
         self.pending.append(effect)
-        if (
-            effect.engine != "tma"
-        ):  # loads complete through an mbarrier, never through a commit group
+        if effect.engine != "tma":  # loads complete through an mbarrier, not a commit group
             self._open[effect.queue].append(effect)
 
     def land(self, effect: Effect) -> None:
