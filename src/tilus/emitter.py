@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
+from tilus.dtypes import DType
 from tilus.ir import (
     OPERATORS,
     Assign,
@@ -42,6 +45,7 @@ from tilus.ir import (
     Var,
     While,
     as_expr,
+    cast,
     nonnegative,
     walk,
 )
@@ -200,7 +204,8 @@ class Emitter:
         self.line(f"{tensor.dtype.cpp} {name}[{count}];")
         if init is not None:
             self.line("#pragma unroll")
-            self.line(f"for (int r = 0; r < {count}; ++r) {name}[r] = {self.expr(init)};")
+            value = self.expr(cast(init, tensor.dtype))
+            self.line(f"for (int r = 0; r < {count}; ++r) {name}[r] = {value};")
 
     def thread(self) -> str:
         return f"(threadIdx.x - {self.threads.begin})" if self.threads.begin else "threadIdx.x"
@@ -219,7 +224,7 @@ class Emitter:
         x = as_expr(x)
         match x:
             case Const(value=value, dtype=dtype):
-                return literal(value, dtype.kind, dtype.bits)
+                return literal(value, dtype)
             case Var():
                 return self.name(x)
             case Builtin(name=name):
@@ -403,18 +408,20 @@ def _place(stmt: Stmt) -> str:
     return f"{Path(stmt.location.file).name}:{stmt.location.line}"
 
 
-def literal(value: Scalar, kind: str, bits: int) -> str:
+def literal(value: Scalar, dtype: DType) -> str:
     """Return a number as a C literal of its type."""
-    if kind == "b":
+    if dtype.kind == "b":
         return "true" if value else "false"
-    if kind == "f":
-        return float_literal(float(value), bits)
-    suffix = ("u" if kind == "u" else "") + ("ll" if bits == 64 else "")
+    if dtype.is_float:
+        return float_literal(float(value), dtype.bits)
+    suffix = ("u" if dtype.kind == "u" else "") + ("ll" if dtype.bits == 64 else "")
     return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
 
 
 def float_literal(value: float, bits: int) -> str:
-    """Return a float as an exact C literal; NaN and infinity by their bits."""
+    """Return a float as an exact C literal; NaN, infinity and all of 16 bits by their bits."""
+    if bits == 16:
+        return f"(half_t){np.float16(value).view(np.uint16):#06x}"
     if value != value or value in (float("inf"), float("-inf")):
         sign = "-" if value == float("-inf") else ""
         word = "0x7fffffff" if value != value else "0x7f800000"

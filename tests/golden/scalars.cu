@@ -27,7 +27,7 @@ Scalars(int  n,
   // test_golden.py:34  register_tensor
   unsigned counts[3];
   #pragma unroll
-  for (int r = 0; r < 3; ++r) counts[r] = 5;
+  for (int r = 0; r < 3; ++r) counts[r] = 5u;
   // test_golden.py:35  register_tensor
   unsigned bits = 0x0;  // one bit an element
   // test_golden.py:36  alloc

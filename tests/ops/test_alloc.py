@@ -6,6 +6,7 @@ import pytest
 
 import tilus
 from tilus import LanguageError, float16, float32, int32, ir, uint32
+from tilus.emitter import emit
 
 
 class Elements(tilus.Script):
@@ -32,6 +33,29 @@ def test_register_tensor_is_indexed_at_run_time(backend):
     c = np.zeros((64, 32), np.float32)
     backend.run(Elements(init=5, size=3, steps=9), 7, c)
     assert c.min() == 1.0
+
+
+class Halves(tilus.Script):
+    """Store a float16 tile that was allocated with a value."""
+
+    def __call__(self, c_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        gc = self.global_view(c_ptr, dtype=float16, shape=[16, 8])
+        tile = self.register_tensor(dtype=float16, shape=[16, 8], init=1.5)
+        self.store_global(gc, tile, offsets=[0, 0])
+
+
+def test_register_tensor_of_float16_begins_with_its_value(backend):
+    c = np.zeros((16, 8), np.float16)
+    backend.run(Halves(), c)
+    assert (c == 1.5).all()
+
+
+def test_register_tensor_of_float16_is_given_bits():
+    """A 16-bit float is its bits in generated CUDA, where 1.5f would become 1."""
+    bits = np.float16(1.5).view(np.uint16)
+    assert f"tile[r] = (half_t){bits:#06x};" in emit(Halves().lower())
 
 
 class Shapes(tilus.Script):

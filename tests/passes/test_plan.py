@@ -79,6 +79,21 @@ def test_warps_are_limited(warps):
         lowered(kernel)
 
 
+def test_scalars_are_not_float16():
+    def parameter(self, x: float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+
+    def variable(self):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        x: float16 = 1.5  # noqa: F841
+
+    for kernel in (parameter, variable):
+        with pytest.raises(LanguageError, match="'x' must be of a type that scalars have"):
+            lowered(kernel)
+
+
 @pytest.mark.parametrize(
     "budgets, message",
     [

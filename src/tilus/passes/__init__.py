@@ -17,7 +17,7 @@ def plan(function: Function) -> Kernel:
 
     Raises :class:`~tilus.errors.LanguageError` with the place, the rule and the sum that breaks it.
     """
-    check(function)  # thread groups, tiles, register budgets
+    check(function)  # scalars, thread groups, tiles, register budgets
     function = overwrite_first(function)  # zeroed accumulators: the first product overwrites
     function = unroll_rings(function)  # the index of a stage becomes a constant
     layouts = choose_layouts(function)  # what instructions ask for; the rest by default

@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that concern a kernel as a whole: thread groups, tiles, register budgets."""
+"""Rules that concern a kernel as a whole: scalars, thread groups, tiles, register budgets."""
 
 from __future__ import annotations
 
 import math
 
-from tilus.errors import LanguageError
-from tilus.ir import Function, Group, Instruction, RegisterTensor, Stmt, Threads, walk_groups
+from tilus.dtypes import float16
+from tilus.errors import LanguageError, Location
+from tilus.ir import (
+    Declare,
+    Function,
+    Group,
+    Instruction,
+    RegisterTensor,
+    Stmt,
+    Threads,
+    Var,
+    walk_groups,
+)
 
 REGISTER_FILE = 65536
 """32-bit registers of a multiprocessor (CUDA C programming guide, compute capability 9.0)."""
@@ -15,10 +26,21 @@ MAX_TILE_REGISTERS = 192  # a thread has 255; addresses, descriptors and the epi
 
 def check(function: Function) -> None:
     """Raise :class:`LanguageError` where the kernel as a whole breaks a rule."""
+    for p in function.params:
+        _check_scalar(p.var, function.location)
     for stmt, threads in walk_groups(function.body, function.threads):
+        if isinstance(stmt, Declare):
+            _check_scalar(stmt.var, stmt.location)
         _check_scope(stmt, threads, function)
         _check_tile(stmt)
     _check_budgets(function)
+
+
+def _check_scalar(var: Var, location: Location) -> None:
+    """Refuse float16, which generated CUDA carries as bits and cannot compute with."""
+    if var.dtype == float16:
+        message = f"'{var.name}' must be of a type that scalars have, got float16; take float32"
+        raise LanguageError(message, location)
 
 
 def _check_scope(stmt: Stmt, threads: Threads, function: Function) -> None:
