@@ -4,11 +4,11 @@
 import json
 import warnings
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from tests.kernels import V3_FILE
 
 from tilus import disasm, runtime
 from tilus.cli import doctor, main, probe
@@ -16,7 +16,7 @@ from tilus.cli.doctor import Finding
 from tilus.errors import DeviceError
 from tilus.options import option
 
-V3 = str(Path(__file__).parents[1] / "examples" / "hopper_matmul" / "matmul_v3.py")
+V3 = str(V3_FILE)
 SMALL = ["num_stages=2", "block_m=128", "block_n=64", "block_k=16", "n_size=64", "k_size=32"]
 
 FILL = """

@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import textwrap
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.kernels import Probe, in_python, in_simulator, script
+from tests.kernels import Probe, in_python, in_simulator, load_v3, script
 
 import tilus
 from tilus import boolean, float16, float32, frontend, int32, int64, ir, uint32
 from tilus.printer import show
 from tilus.utils import cdiv
-
-V3 = Path(__file__).parents[1] / "examples" / "hopper_matmul" / "matmul_v3.py"
 
 # What Python does, the program does.
 
@@ -468,10 +464,7 @@ def test_redeclared_in_another_group_is_another_variable():
 
 
 def test_v3_has_its_two_roles():
-    spec = importlib.util.spec_from_file_location("matmul_v3", V3)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kernel = module.MatmulWGMMAV3(num_stages=3, block_m=128, block_n=64, block_k=32)
+    kernel = load_v3()(num_stages=3, block_m=128, block_n=64, block_k=32)
     function = frontend.trace(kernel, {"n_size": 256, "k_size": 64})
     assert [show(b) for b in function.blocks] == ["(((m_size + 128) - 1) // 128)", "4", "1"]
     groups = [s for s in function.body if isinstance(s, ir.Group)]

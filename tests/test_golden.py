@@ -4,10 +4,8 @@
 ``pytest tests/test_golden.py --update-golden`` writes the files anew.
 """
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+from tests.kernels import V3_FILE, load_v3
 from tests.ops.tiles import OneTile
 
 import tilus
@@ -15,14 +13,9 @@ from tilus import float16, int32, uint32
 from tilus.emitter import emit
 from tilus.printer import show
 
-EXAMPLE = Path(__file__).parents[1] / "examples/hopper_matmul/matmul_v3.py"
-
 
 def v3(**sizes):
-    spec = importlib.util.spec_from_file_location("matmul_v3", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MatmulWGMMAV3(num_stages=3, block_m=128, block_n=128, block_k=64).lower(**sizes)
+    return load_v3()(num_stages=3, block_m=128, block_n=128, block_k=64).lower(**sizes)
 
 
 class Scalars(tilus.Script):
@@ -73,7 +66,7 @@ def test_ir_is_golden(name, golden):
 
 def test_places_are_named_without_folders():
     assert "// matmul_v3.py:" in emit(v3(n_size=64, k_size=64))
-    assert str(EXAMPLE.parent) not in emit(v3(n_size=64, k_size=64))
+    assert str(V3_FILE.parent) not in emit(v3(n_size=64, k_size=64))
 
 
 def test_golden_fails_on_a_difference(golden, monkeypatch, request):

@@ -1,25 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of machine code hold for a kernel that is right, and fail on those that are not."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 from tests import cuda_sources, sass
+from tests.kernels import load_v3
 
 from tilus import compiler, disasm, nvrtc
 from tilus.errors import DeviceError
-
-EXAMPLE = Path(__file__).parents[1] / "examples" / "hopper_matmul" / "matmul_v3.py"
-
-
-@pytest.fixture(scope="module")
-def v3():
-    """The class in V3's file."""
-    spec = importlib.util.spec_from_file_location("matmul_v3", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MatmulWGMMAV3
 
 
 def cubin(source: str) -> bytes:
@@ -71,7 +58,7 @@ def test_a_missing_tool_is_named_with_the_command_that_brings_it(monkeypatch):
 @pytest.mark.parametrize(
     "schedule", [(2, 128, 64, 16), (4, 128, 128, 64), (7, 128, 64, 32)], ids=str
 )
-def test_v3_is_tensor_cores_and_tma_without_local_memory(v3, schedule):
-    kernel = v3(*schedule).lower(n_size=8192, k_size=8192)
+def test_v3_is_tensor_cores_and_tma_without_local_memory(schedule):
+    kernel = load_v3()(*schedule).lower(n_size=8192, k_size=8192)
     code = compiler.build(kernel).cubin.code
     assert sass.complaints(code) == []

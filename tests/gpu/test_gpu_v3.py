@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """V3 on the GPU: exact on integers, at awkward sizes and at every depth of its ring."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
+from tests.kernels import load_v3
 
 from tilus.dtypes import float16
 from tilus.errors import ArgumentError
 from tilus.runtime import DeviceArray
 
-SOURCE = Path(__file__).parents[2] / "examples" / "hopper_matmul" / "matmul_v3.py"
 GUARD = 128
 
 
 @pytest.fixture(scope="module")
 def v3(gpu):
-    spec = importlib.util.spec_from_file_location("matmul_v3", SOURCE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MatmulWGMMAV3
+    return load_v3()
 
 
 def check(kernel, m, n, k):

@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """V3 and cuBLAS before the judge of :mod:`tilus.verify`, on the GPU and at full size."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from tests.kernels import load_v3
 
-from tilus import baseline, records, runtime, verify
+from tilus import baseline, runtime, verify
 from tilus.verify import Case
 from tilus.workload import Operands
 
-V3 = Path(__file__).parents[2] / "examples" / "hopper_matmul" / "matmul_v3.py"
 SIZES = [(8192, 8192, 8192), (4096, 4096, 4096), (1000, 904, 520), (256, 256, 64), (64, 64, 8)]
 
 
 @pytest.fixture(scope="module")
 def v3(gpu):
     """V3 with a ring of four stages: K of 64 is shorter than the ring."""
-    return records._import(V3).MatmulWGMMAV3(4, 128, 128, 64)
+    return load_v3()(4, 128, 128, 64)
 
 
 def judged(kernel, case, gpu):

@@ -1,29 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """V3 from its source: right at every depth, and diagnosed where its source is broken."""
 
-import importlib.util
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.kernels import V3_FILE, load_v3
 
 from tilus import compiler, ir, simulator
 from tilus.errors import SimulationError
 
-SOURCE = Path(__file__).parents[2] / "examples" / "hopper_matmul" / "matmul_v3.py"
 SCHEDULES = list(simulator.SCHEDULES)
-
-
-def load(path: Path) -> type:
-    """Import the script class from a file of its own."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MatmulWGMMAV3
-
-
-V3 = load(SOURCE)
+V3 = load_v3()
 
 
 def lower(script: type, n: int, k: int, stages: int, block=(64, 8, 16)) -> ir.Kernel:
@@ -70,11 +59,11 @@ class Mutant:
     """V3 with one piece of its source replaced; ``line(text)`` finds a line of it."""
 
     def __init__(self, folder: Path, old: str, new: str) -> None:
-        text = SOURCE.read_text()
+        text = V3_FILE.read_text()
         assert text.count(old) == 1, old
         self.path = folder / "mutant.py"
         self.path.write_text(text.replace(old, new))
-        self.script = load(self.path)
+        self.script = load_v3(self.path)
 
     def line(self, text: str, occurrence: int = 0) -> int:
         lines = self.path.read_text().splitlines()
