@@ -95,11 +95,12 @@ class Cuda:
         views.check(self.kernel, call)
         function, scalars = self.kernel.function, views.values(self.kernel, call)
         blocks = function.grid(scalars)
-        maps = [
-            runtime.encode_tensor_map(*views.map_arguments(self.kernel, call, m, scalars))
-            for m in self.kernel.plan.tensor_maps
-            if 0 not in blocks
-        ]
+        with runtime.on(self.device):  # a tensor map is encoded within a context
+            maps = [
+                runtime.encode_tensor_map(*views.map_arguments(self.kernel, call, m, scalars))
+                for m in self.kernel.plan.tensor_maps
+                if 0 not in blocks
+            ]
         values = [
             call.arrays[p.name].address if p.pointer else call.scalars[p.name]
             for p in function.params

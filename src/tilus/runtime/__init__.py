@@ -14,6 +14,7 @@ from tilus.runtime.device import (
     require_gpu,
     telemetry,
 )
+from tilus.runtime.driver import on
 from tilus.runtime.launch import Function, Launch, load
 from tilus.runtime.stream import Event, stream_handle, synchronize
 from tilus.runtime.tensor_map import TensorMap, check_tensor_map, encode_tensor_map
@@ -35,6 +36,7 @@ __all__ = [
     "find_gpu",
     "gpus",
     "load",
+    "on",
     "require_gpu",
     "span",
     "stream_handle",
