@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Look at the built site as a reader does: light and dark, wide and narrow.
 // Prints a line for each fault and exits with 1 if there is one.
-//   node tests/docs/browser.mjs SITE [--shots FOLDER] [PAGE ...]      without pages: all of them
+//   node tests/docs/browser.mjs SITE [--shots FOLDER] [PAGE ...]      without pages: all but indices
 import { createRequire } from "node:module";
 import { mkdir, readdir } from "node:fs/promises";
 import { extname, join } from "node:path";
@@ -30,13 +30,12 @@ const browser = await launch();
 let faults = 0;
 
 /** Open a page in one appearance and report all that a reader would stumble over. */
-async function look(path, scheme, viewport) {
+async function look(context, path, scheme, viewport) {
   const where = `${path} ${scheme} ${viewport.width}px`;
   const fault = (what) => {
     faults += 1;
     console.log(`${where}: ${what}`);
   };
-  const context = await browser.newContext({ colorScheme: scheme, viewport });
   const page = await context.newPage();
   page.on("console", (message) => message.type() === "error" && fault(`console: ${message.text()}`));
   page.on("pageerror", (error) => fault(`script: ${error.message}`));
@@ -57,7 +56,7 @@ async function look(path, scheme, viewport) {
     const name = `${path.replaceAll("/", "-").replace(".html", "")}-${scheme}-${viewport.width}.png`;
     await page.screenshot({ path: join(options.shots, name), fullPage: true });
   }
-  await context.close();
+  await page.close();
 }
 
 /** Runs in the page: sideways scroll, theme, figures, code. Returns what is wrong. */
@@ -85,11 +84,14 @@ function inspect(scheme) {
 }
 
 const all = await readdir(site, { recursive: true });
-const written = all.filter((name) => name.endsWith(".html") && !name.startsWith("_")).sort();
+const INDICES = /^_|^(genindex|py-modindex|search)\.html$/;
+const written = all.filter((name) => name.endsWith(".html") && !INDICES.test(name)).sort();
 const pages = named.length ? named : written;
 if (options.shots) await mkdir(options.shots, { recursive: true });
-for (const path of pages) {
-  for (const { scheme, viewport } of APPEARANCES) await look(path, scheme, viewport);
+for (const { scheme, viewport } of APPEARANCES) {
+  const context = await browser.newContext({ colorScheme: scheme, viewport });
+  for (const path of pages) await look(context, path, scheme, viewport);
+  await context.close();
 }
 console.log(`${pages.length} pages, ${faults} faults`);
 await browser.close();

@@ -22,7 +22,9 @@ export async function serve(folder, seen = () => {}) {
     try {
       const data = await readFile(join(folder, path));
       seen(path, data);
-      response.writeHead(200, { "content-type": TYPES[extname(path)] ?? "application/octet-stream" });
+      const type = TYPES[extname(path)] ?? "application/octet-stream";
+      // Nothing is cached, so that what one page needs can be counted.
+      response.writeHead(200, { "content-type": type, "cache-control": "no-store" });
       response.end(data);
     } catch {
       response.writeHead(404);

@@ -72,15 +72,47 @@ def test_two_builds_are_the_same_bytes(site: Path) -> None:
     assert not different
 
 
-def test_a_browser_finds_no_fault(site: Path) -> None:
+def browse(site: Path) -> subprocess.CompletedProcess[str]:
+    """Look at a site in a browser; skip where there is none, but not under CI."""
     missing = _missing()
     if missing and os.environ.get("CI") == "true":
         pytest.fail(f"the browser check needs {missing}")
     if missing:
         pytest.skip(f"the browser check needs {missing}")
     command = ["node", "tests/docs/browser.mjs", str(site)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_browser_finds_no_fault(site: Path) -> None:
+    result = browse(site)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+BAD_PAGE = """<!DOCTYPE html><html lang="en" data-theme="dark"><title>Bad</title><main><h1>Bad</h1>
+<img src="https://example.invalid/x.png"><p style="width: 2000px">wide</p>
+<div class="chart"><img alt="" src="nothing.svg"></div>
+<script>console.error("a fault"); document.title = missing.name</script></main></html>"""
+
+
+def test_the_browser_check_finds_what_is_wrong(tmp_path: Path) -> None:
+    page = tmp_path / "matmul-hopper" / "v9.html"
+    page.parent.mkdir()
+    page.write_text(BAD_PAGE)
+    (page.parent / "huge.html").write_text(f"<!-- {os.urandom(300_000).hex()} -->")
+    result = browse(tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    for complaint in (
+        "v9.html light 1280px: asks another host: https://example.invalid/x.png",
+        "v9.html light 390px: scrolls sideways: 20",
+        "v9.html light 390px: its theme is dark",
+        "v9.html dark 1280px: console: a fault",
+        "v9.html dark 1280px: script: missing is not defined",
+        "v9.html dark 390px: axe image-alt",
+        "v9.html dark 390px: a chart has no badge",
+        "v9.html dark 390px: the kernel is not shown",
+        "huge.html light 1280px: 3",
+    ):
+        assert complaint in result.stdout
 
 
 def _missing() -> str:
