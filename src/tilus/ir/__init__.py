@@ -25,7 +25,7 @@ from tilus.ir.expr import (
     wrap,
 )
 from tilus.ir.facts import nonnegative
-from tilus.ir.function import Function, Kernel, Param, Plan, TensorMap
+from tilus.ir.function import Function, Kernel, Param, Plan, TensorMap, launch_integer
 from tilus.ir.instruction import (
     Constraints,
     Effect,
@@ -121,6 +121,7 @@ __all__ = [
     "children",
     "evaluate",
     "instructions",
+    "launch_integer",
     "nonnegative",
     "reads",
     "rewrite",

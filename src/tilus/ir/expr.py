@@ -3,17 +3,20 @@
 
 A Python operator on an expression builds a node; constants fold at once. All scalars are uniform
 within a thread group, since the language has no thread index. Integers follow Python: ``//`` and
-``%`` floor, a comparison of a signed with an unsigned value compares the numbers. Results wrap to
-the width of their type, on both backends.
+``%`` floor, a comparison of a signed with an unsigned value compares the numbers, a boolean counts
+as 0 or 1. Unsigned results wrap to the width of their type. Signed ones must fit: CUDA's compiler
+reckons with that (it takes ``x + 1 > x`` for true), so :func:`evaluate` refuses what does not.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
 
 from tilus.dtypes import DType, boolean, float32, int32, int64
 
@@ -247,7 +250,8 @@ def wrap(value: Scalar, dtype: DType) -> Scalar:
     if dtype.kind == "b":
         return bool(value)
     if dtype.is_float:
-        return float(dtype.numpy(value)) if dtype.bits < 64 else float(value)  # type: ignore
+        with np.errstate(over="ignore"):  # what is too large becomes infinity
+            return float(dtype.numpy(value)) if dtype.bits < 64 else float(value)  # type: ignore
     n = int(value) & ((1 << dtype.bits) - 1)
     return n - (1 << dtype.bits) if dtype.kind == "i" and n >> (dtype.bits - 1) else n
 
@@ -266,7 +270,8 @@ def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
                 return Const(float(value), dtype)
         raise TypeError(f"the integer {value} does not fit in 64 bits")
     if isinstance(value, float):
-        return Const(value, like if like is not None and like.is_float else float32)
+        dtype = like if like is not None and like.is_float else float32
+        return Const(wrap(value, dtype), dtype)
     raise TypeError(f"{value!r} cannot be used as a run-time scalar")
 
 
@@ -307,8 +312,8 @@ def apply(op: str, *operands: ExprLike) -> Expr:
     args = [as_expr(x, likes[0] if likes else None) for x in operands]
     if op in ("and", "or", "not"):
         dtype = boolean
-    elif op in ("<<", ">>"):
-        dtype = args[0].dtype
+    elif op in ("<<", ">>", "neg", "invert"):
+        dtype = int32 if args[0].dtype == boolean else args[0].dtype
     elif op in ("&", "|", "^") and all(x.dtype == boolean for x in args):
         dtype = boolean
     else:
@@ -324,9 +329,26 @@ def apply(op: str, *operands: ExprLike) -> Expr:
     args = [truth(x) if dtype == boolean else cast(x, dtype) for x in args]
     result = boolean if row.logical else dtype
     if all(isinstance(x, Const) for x in args):
-        return Const(wrap(row.python(*(x.value for x in args)), result), result)  # type: ignore[attr-defined]
+        return Const(compute(op, [x.value for x in args], result), result)  # type: ignore[attr-defined]
     simple = neutral(op, args, dtype)
     return Operation(op, tuple(args), result) if simple is None else simple
+
+
+def compute(op: str, values: Sequence[Scalar], dtype: DType) -> Scalar:
+    """Return ``op`` on numbers as a value of ``dtype``.
+
+    Raises :class:`ArithmeticError` where the hardware and Python part: a division by zero, a signed
+    result that does not fit, a shift by less than nothing or by the whole width.
+    """
+    if op in ("<<", ">>") and not 0 <= values[1] < dtype.bits:
+        raise OverflowError(f"a {dtype} must be shifted by 0 to {dtype.bits - 1}, got {values[1]}")
+    if op in ("/", "//", "%") and values[1] == 0:
+        raise ZeroDivisionError(f"the right side of '{op}' must not be 0")
+    value = OPERATORS[op].python(*values)
+    result = wrap(value, dtype)
+    if dtype.kind == "i" and value != result:
+        raise OverflowError(f"the result of '{op}' must fit in {dtype}, got {value}")
+    return result
 
 
 def neutral(op: str, args: list[Expr], dtype: DType) -> Expr | None:
@@ -393,6 +415,7 @@ def evaluate(x: ExprLike, lookup: Lookup | Mapping[Expr, Scalar]) -> Scalar:
     """Compute ``x``; ``lookup`` gives the values of variables, builtins and register elements.
 
     The launcher computes grids and tensor maps with it, the simulator every scalar of a kernel.
+    Raises :class:`ArithmeticError` as :func:`compute` does.
     """
     if not isinstance(x, Expr):
         return x
@@ -405,7 +428,7 @@ def evaluate(x: ExprLike, lookup: Lookup | Mapping[Expr, Scalar]) -> Scalar:
         case Operation(op="or", args=(a, b)):
             return bool(evaluate(a, get)) or bool(evaluate(b, get))
         case Operation(op=op, args=args, dtype=dtype):
-            return wrap(OPERATORS[op].python(*(evaluate(a, get) for a in args)), dtype)
+            return compute(op, [evaluate(a, get) for a in args], dtype)
         case Select(cond=cond, a=a, b=b):
             return evaluate(a if evaluate(cond, get) else b, get)
         case Cast(x=inner, dtype=dtype):

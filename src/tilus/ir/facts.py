@@ -23,7 +23,8 @@ def nonnegative(x: Expr, known: Set[Var]) -> bool:
         case Var():
             return x in known
         case Cast(x=inner):
-            return inner.dtype.bits <= x.dtype.bits and nonnegative(inner, known)
+            room = x.dtype.bits - (inner.dtype.kind == "u")  # 2**31 is negative as an int32
+            return inner.dtype.bits <= room and nonnegative(inner, known)
         case Select(a=a, b=b):
             return nonnegative(a, known) and nonnegative(b, known)
         case Operation(op="%", args=(_, b)):

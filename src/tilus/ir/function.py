@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilus.dtypes import DType
-from tilus.errors import Location
+from tilus.errors import ArgumentError, Location
 from tilus.ir.expr import Expr, Scalar, Var, evaluate
 from tilus.ir.stmt import Stmt
 from tilus.ir.tensor import BarrierArray, GlobalTensor, RegisterTensor, SharedBuffer, Threads
@@ -50,8 +50,20 @@ class Function:
 
     def grid(self, scalars: Mapping[Expr, Scalar]) -> tuple[int, int, int]:
         """Return the number of blocks along x, y and z; ``scalars`` are the parameters' values."""
-        x, y, z = (int(evaluate(n, scalars)) for n in self.blocks)
+        x, y, z = (launch_integer(n, scalars, "the grid") for n in self.blocks)
         return x, y, z
+
+
+def launch_integer(x: Expr, scalars: Mapping[Expr, Scalar], what: str) -> int:
+    """Compute an integer that the launch needs from the parameters' values.
+
+    Raises :class:`ArgumentError`, naming ``what``, where the values do not give one.
+    """
+    try:
+        return int(evaluate(x, scalars))
+    except ArithmeticError as error:
+        rule = "a number that the arguments give"
+        raise ArgumentError(what, rule, f"none: {error}", "Pass other sizes.") from error
 
 
 @dataclass(frozen=True, eq=False)

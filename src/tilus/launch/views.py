@@ -75,13 +75,12 @@ def writes(function: ir.Function) -> Iterator[ir.Var]:
 
 def extent(view: ir.GlobalTensor, scalars: Mapping[ir.Expr, ir.Scalar]) -> Extent:
     """Compute a view's numbers from the call's scalars."""
-    shape = tuple(int(ir.evaluate(n, scalars)) for n in view.shape)
-    steps = tuple(int(ir.evaluate(s, scalars)) * view.dtype.nbytes for s in view.strides)
+    what = f"the shape of view '{view.name}'"
+    shape = tuple(ir.launch_integer(n, scalars, what) for n in view.shape)
+    steps = tuple(ir.launch_integer(s, scalars, what) * view.dtype.nbytes for s in view.strides)
     for n in shape:
         if n < 0:
-            raise ArgumentError(
-                f"the shape of view '{view.name}'", "not negative", shape, "Pass sizes >= 0."
-            )
+            raise ArgumentError(what, "not negative", shape, "Pass sizes >= 0.")
     return Extent(view.name, shape, steps, view.dtype.nbytes)
 
 

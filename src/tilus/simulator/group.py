@@ -46,7 +46,10 @@ class ThreadGroup:
 
     def value(self, x: ir.ExprLike) -> ir.Scalar:
         """Compute a scalar."""
-        return ir.evaluate(x, self._lookup)
+        try:
+            return ir.evaluate(x, self._lookup)
+        except (ArithmeticError, ValueError) as error:  # ValueError: an integer made of a NaN
+            raise SimulationError("protocol", f"{self.location}: {error}") from error
 
     def _lookup(self, x: ir.Expr) -> ir.Scalar:
         match x:

@@ -67,6 +67,7 @@ class Interpreter:
 
     def _statement(self, group: ThreadGroup, stmt: ir.Stmt) -> Steps:
         self._count(group, stmt.location)
+        group.location = stmt.location
         match stmt:
             case ir.Declare(var=var, value=value) | ir.Assign(var=var, value=value):
                 group.scalars[var] = ir.wrap(group.value(value), var.dtype)
@@ -103,6 +104,9 @@ class Interpreter:
                 yield
             return
         start, stop, step = (int(group.value(x)) for x in (stmt.start, stmt.stop, stmt.step))
+        if step == 0:
+            message = f"{stmt.location}: the step of a range must be other than 0, got 0"
+            raise SimulationError("protocol", message)
         for i in range(start, stop, step):
             group.scalars[stmt.var] = i
             yield
