@@ -7,13 +7,14 @@ through the :class:`Emitter`, which implements :class:`tilus.ir.Emitter`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from tilus.dtypes import DType
+from tilus.dtypes import DType, uint32
 from tilus.ir import (
     OPERATORS,
     Assign,
@@ -41,11 +42,13 @@ from tilus.ir import (
     SetElement,
     SharedTensor,
     Stmt,
+    TensorMap,
     Threads,
     Var,
     While,
     as_expr,
     cast,
+    children,
     nonnegative,
     walk,
 )
@@ -61,7 +64,8 @@ template <class T> __device__ __forceinline__ T floor_mod(T a, T b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
-  return (a - floor_mod(a, b)) / b;
+  const T r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? a / b - 1 : a / b;
 }"""
 
 
@@ -79,6 +83,19 @@ __device__ __forceinline__ bool elect_one() {
   return elected;
 }"""
 
+KEYWORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const
+constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit
+export extern false float for friend goto if inline int long mutable namespace new noexcept not
+not_eq nullptr operator or or_eq private protected public register reinterpret_cast return short
+signed sizeof static static_assert static_cast struct switch template this thread_local throw true
+try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
+OURS = """
+CUtensorMap blockDim blockIdx elect_one floor_div floor_mod from_half gridDim half_t pack quad
+r row shared_memory smem threadIdx to_half transpose_quad warp"""
+RESERVED = frozenset((KEYWORDS + OURS).split())
+"""What C++ keeps to itself, and what generated code calls its own things."""
+
 
 def emit(kernel: Kernel) -> str:
     """Return the CUDA C++ source of ``kernel``; its entry point has the function's name."""
@@ -95,14 +112,14 @@ class Emitter:
         self._helpers: dict[str, None] = {}
         self._depth = 1
         self._names: dict[object, str] = {}
-        self._taken: dict[str, int] = {}
+        self._taken: set[str] = set()
         self._barriers: dict[Threads, int] = {}
         self._accumulated = self._find_accumulated()
 
     def source(self) -> str:
         """Return the whole translation unit."""
         parameters = [
-            f"const __grid_constant__ CUtensorMap {m.name}" for m in self.plan.tensor_maps
+            f"const __grid_constant__ CUtensorMap {self.name(m)}" for m in self.plan.tensor_maps
         ]
         for p in self.function.params:
             star = "*" if p.pointer else " "
@@ -130,7 +147,7 @@ class Emitter:
         if not maps:
             return []
         self.helper(PREFETCH)
-        calls = " ".join(f"prefetch_tensor_map(&{m.name});" for m in maps)
+        calls = " ".join(f"prefetch_tensor_map(&{self.name(m)});" for m in maps)
         return [f"  if (threadIdx.x == 0) {{ {calls} }}"]
 
     def line(self, text: str) -> None:
@@ -158,13 +175,16 @@ class Emitter:
         self._helpers.setdefault(text)
 
     def fresh(self, stem: str) -> str:
-        stem = stem.strip("_") or "i"
-        count = self._taken.get(stem, 0)
-        self._taken[stem] = count + 1
-        return f"{stem}_{count}" if count else stem
+        stem = name = identifier(stem)
+        count = 0
+        while name in self._taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self._taken.add(name)
+        return name
 
-    def name(self, thing: Var | RegisterTensor) -> str:
-        """Return the C identifier of a variable or register tensor."""
+    def name(self, thing: Var | RegisterTensor | TensorMap) -> str:
+        """Return the C identifier of a variable, register tensor or tensor map."""
         if thing not in self._names:
             self._names[thing] = self.fresh(thing.name)
         return self._names[thing]
@@ -187,12 +207,15 @@ class Emitter:
         return f"smem + {self.expr(barrier.index * 8 + place)}"
 
     def pointer(self, view: GlobalTensor) -> str:
-        return self.name(view.pointer)
+        name = self.name(view.pointer)
+        same = any(p.var is view.pointer and p.dtype == view.dtype for p in self.function.params)
+        return name if same else f"(({view.dtype.cpp} *){name})"
 
     def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> str:
         layout = self.shared_layout(tile)
         box = (layout.rows, layout.panel_columns)
-        return "&" + next(m.name for m in self.plan.tensor_maps if m.view is view and m.box == box)
+        maps = self.plan.tensor_maps
+        return "&" + self.name(next(m for m in maps if m.view is view and m.box == box))
 
     def declare(self, tensor: RegisterTensor, init: Scalar | None) -> None:
         name = self.name(tensor)
@@ -214,9 +237,9 @@ class Emitter:
         threads = self.threads
         if threads == self.function.threads:
             self.line("__syncthreads();")
-        elif threads.count <= 32:
+        elif 1 < threads.count <= 32:
             self.line("__syncwarp();")
-        else:
+        elif threads.count > 32:
             number = self._barriers.setdefault(threads, len(self._barriers) + 1)
             self.line(f'asm volatile("bar.sync {number}, {threads.count};" ::: "memory");')
 
@@ -235,13 +258,18 @@ class Emitter:
                 return f"({self.expr(cond)} ? {self.expr(a)} : {self.expr(b)})"
             case Element(tensor=tensor, index=index):
                 return self._element(tensor, index)
-            case Operation(op=op, args=args):
-                return self._operation(op, args)
+            case Operation(op=op, args=args, dtype=dtype):
+                text = self._operation(op, args)
+                # C computes narrow integers as int, and would keep what does not fit.
+                return f"({dtype.cpp}){text}" if dtype.is_integer and dtype.bits < 32 else text
         raise AssertionError(f"unknown expression {x!r}")
+
+    def signed(self, x: ExprLike) -> bool:
+        return not nonnegative(as_expr(x), self.plan.nonnegative)
 
     def _operation(self, op: str, args: tuple[Expr, ...]) -> str:
         row, texts = OPERATORS[op], [self.expr(a) for a in args]
-        if row.floor and not all(nonnegative(a, self.plan.nonnegative) for a in args):
+        if row.floor and any(map(self.signed, args)):
             self.helper(FLOOR)
             return row.floor.format(*texts)
         return row.cuda.format(*texts)
@@ -251,7 +279,8 @@ class Emitter:
         address."""
         name, i = self.name(tensor), self.expr(index)
         if tensor in self.plan.bits:
-            return f"({name} >> {i} & 1)"
+            bit = f"({name} >> {i} & 1)"
+            return bit if tensor.dtype == uint32 else f"({tensor.dtype.cpp}){bit}"
         if isinstance(index, Const):
             return f"{name}[{i}]"
         chain = f"{name}[{tensor.shape[0] - 1}]"
@@ -269,6 +298,10 @@ class Emitter:
         else:
             chosen = self.fresh("chosen")
             self.line(f"const {tensor.dtype.cpp} {chosen} = {self.expr(value)};")
+            if _reads_registers(index):  # the lines below may change what it is made of
+                at, text = self.fresh("at"), i
+                self.line(f"const {index.dtype.cpp} {at} = {text};")
+                i = at
             for e in range(tensor.shape[0]):
                 self.line(f"{name}[{e}] = {i} == {e} ? {chosen} : {name}[{e}];")
 
@@ -280,12 +313,18 @@ class Emitter:
         return f"{name} = ({name} & ~(1u << {i})) | ((unsigned){self.expr(value)} << {i});"
 
     def _statements(self, body: tuple[Stmt, ...]) -> None:
-        previous: Stmt | None = None
+        chain: list[Group] = []  # the groups of one if/else chain
         for stmt in body:
-            self._statement(stmt, previous)
-            previous = stmt
+            if not isinstance(stmt, Group):
+                chain = []
+                self._statement(stmt)
+                continue
+            if not all(_apart(group, stmt) for group in chain):
+                chain = []
+            self._group(stmt, chained=bool(chain))
+            chain.append(stmt)
 
-    def _statement(self, stmt: Stmt, previous: Stmt | None) -> None:
+    def _statement(self, stmt: Stmt) -> None:
         match stmt:
             case Instruction():
                 self._instruction(stmt)
@@ -295,8 +334,6 @@ class Emitter:
                 self.line(f"{self.name(var)} = {self.expr(value)};")
             case SetElement():
                 self._set_element(stmt)
-            case Group():
-                self._group(stmt, previous)
             case For() | While() | If():
                 self._control(stmt)
             case Break():
@@ -332,18 +369,23 @@ class Emitter:
         if stmt.unroll is not None:
             self.line(f"#pragma unroll {stmt.unroll or ''}".rstrip())
         i, step = self.name(stmt.var), self.expr(stmt.step)
-        compare = "<" if nonnegative(stmt.step, self.plan.nonnegative) else ">"
         start, stop = self.expr(stmt.start), self.expr(stmt.stop)
-        head = f"{stmt.var.dtype.cpp} {i} = {start}; {i} {compare} {stop}; {i} += {step}"
+        up, down = f"{i} < {stop}", f"{i} > {stop}"
+        if not self.signed(stmt.step):
+            goes_on = up
+        else:
+            goes_on = down if isinstance(stmt.step, Const) else f"{step} > 0 ? {up} : {down}"
+        head = f"{stmt.var.dtype.cpp} {i} = {start}; {goes_on}; {i} += {step}"
         with self.block(f"for ({head})"):
             self._statements(stmt.body)
 
-    def _group(self, stmt: Group, previous: Stmt | None) -> None:
+    def _group(self, stmt: Group, chained: bool) -> None:
         """Let only some threads run the body; neighbouring groups without common threads form one
         if/else chain."""
         outer, self.threads = self.threads, stmt.threads
-        header = f"if ({self._condition(stmt, outer)})"
-        if isinstance(previous, Group) and not previous.threads.overlaps(stmt.threads):
+        alone = outer.count == 1  # the one thread is chosen already
+        header = "" if alone else f"if ({self._condition(stmt, outer)})"
+        if chained:
             header = f"else {header}"
         self.line(f"// {_place(stmt)}  {stmt.threads.role}")
         with self.block(header):
@@ -351,7 +393,7 @@ class Emitter:
                 self._budget(stmt.registers)
             self._statements(stmt.body)
         self.threads = outer
-        if stmt.threads.count < 32:
+        if stmt.threads.count < 32 and not alone:
             self.line("__syncwarp();")  # one-thread work is over: the warp goes on together
 
     def _condition(self, stmt: Group, outer: Threads) -> str:
@@ -403,6 +445,23 @@ class Emitter:
                 )
 
 
+def identifier(name: str) -> str:
+    """Return a C identifier for a Python name: ASCII, and not one of :data:`RESERVED`."""
+    stem = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_")
+    if not stem:
+        return "i"
+    return f"{stem}_0" if stem in RESERVED else stem if stem[0].isalpha() else f"i{stem}"
+
+
+def _apart(before: Group, group: Group) -> bool:
+    """Say whether ``group`` may be the ``else`` of ``before``; one thread ends with a barrier."""
+    return before.threads.count >= 32 and not before.threads.overlaps(group.threads)
+
+
+def _reads_registers(x: Expr) -> bool:
+    return isinstance(x, Element) or any(_reads_registers(c) for c in children(x))
+
+
 def _place(stmt: Stmt) -> str:
     """Return ``file:line`` without the folder, so that one kernel is one text wherever it lies."""
     return f"{Path(stmt.location.file).name}:{stmt.location.line}"
@@ -415,6 +474,8 @@ def literal(value: Scalar, dtype: DType) -> str:
     if dtype.is_float:
         return float_literal(float(value), dtype.bits)
     suffix = ("u" if dtype.kind == "u" else "") + ("ll" if dtype.bits == 64 else "")
+    if value == -(1 << (dtype.bits - 1)):  # C has no negative literals: 2147483648 is no int
+        return f"({value + 1}{suffix} - 1)"
     return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
 
 

@@ -10,7 +10,8 @@ template <class T> __device__ __forceinline__ T floor_mod(T a, T b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
-  return (a - floor_mod(a, b)) / b;
+  const T r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? a / b - 1 : a / b;
 }
 
 __device__ __forceinline__ void mbarrier_arrive(unsigned barrier, unsigned count) {

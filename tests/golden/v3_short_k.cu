@@ -201,8 +201,8 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
     half_t *const base = c_ptr + (first_0) * 904ll + (first_1);
     if (((((offset_n % 8) == 0) & ((offset_m + 128) <= m_size)) & ((offset_n + 128) <= 904)) && (unsigned long long)c_ptr % 16 == 0) {
       #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const int r = i / 2 * 16 + i % 2 * 2;  // four blocks of 8 columns, one row
+      for (int quad = 0; quad < 16; ++quad) {
+        const int r = quad / 2 * 16 + quad % 2 * 2;  // four blocks of 8 columns
         const uint4 row = transpose_quad(make_uint4(pack(casted_acc[r + 0], casted_acc[r + 1]), pack(casted_acc[r + 4], casted_acc[r + 5]), pack(casted_acc[r + 8], casted_acc[r + 9]), pack(casted_acc[r + 12], casted_acc[r + 13])));
         *(uint4 *)(base + (r / 2 % 2 * 8 + r / 64 % 2 * 64) * 904ll + (r % 2 + r / 4 % 16 * 8) + threadIdx.x % 4 * 6) = row;
       }

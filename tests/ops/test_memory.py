@@ -3,9 +3,11 @@
 
 import numpy as np
 import pytest
+from tests.kernels import script
 
 import tilus
 from tilus import LanguageError, float16, float32, int32
+from tilus.emitter import emit
 
 FILL = 1.5
 
@@ -83,3 +85,50 @@ class Wrong(tilus.Script):
 def test_store_global_refuses(fault, message):
     with pytest.raises(LanguageError, match=f"store_global: {message}"):
         Wrong(fault).lower()
+
+
+@pytest.mark.parametrize("i, j", [(-8, 0), (0, -4), (-70, 0), (90, -1)])
+def test_store_global_leaves_out_what_lies_before_the_view(backend, i, j):
+    c, expected = poisoned(100, 32), poisoned(100, 32)
+    backend.run(Store(), 100, 32, i, j, c)
+    expected[max(i, 0) : max(i + 64, 0), max(j, 0) : j + 32] = FILL
+    assert np.array_equal(c, expected, equal_nan=True)
+
+
+def test_only_offsets_that_may_be_negative_are_compared_with_0():
+    assert "first_0 + " in emit(Store().lower(n=32))
+    assert ">= 0" in emit(Store().lower(n=32))
+
+    def kernel(self, m: int32, c_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        gc = self.global_view(c_ptr, dtype=float32, shape=[m, 64])
+        tile = self.register_tensor(dtype=float32, shape=[64, 64], init=1.0)
+        self.store_global(gc, tile, offsets=[self.blockIdx.x * 64, 0])
+
+    assert ">= 0" not in emit(script(kernel).lower())
+
+
+def test_store_global_refuses_the_tile_of_another_group():
+    def kernel(self, m: int32, c_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 8
+        gc = self.global_view(c_ptr, dtype=float32, shape=[m, 64])
+        tile = self.register_tensor(dtype=float32, shape=[64, 64], init=1.0)
+        with self.thread_group(thread_begin=0, num_threads=128):
+            self.store_global(gc, tile, offsets=[0, 0])
+
+    with pytest.raises(LanguageError, match="src must be held by warps 0-3, got warps 0-7"):
+        script(kernel).lower()
+
+
+def test_store_global_refuses_a_tensor_that_each_thread_holds_whole():
+    def kernel(self, c_ptr: ~int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        gc = self.global_view(c_ptr, dtype=int32, shape=[32])
+        counts = self.register_tensor(dtype=int32, shape=[32], init=1)
+        self.store_global(gc, counts, offsets=[0])
+
+    with pytest.raises(LanguageError, match="src must be spread over the registers"):
+        script(kernel).lower()

@@ -185,6 +185,9 @@ class Emitter(Protocol):
     def expr(self, x: ExprLike) -> str:
         """Return ``x`` as a C expression."""
 
+    def signed(self, x: ExprLike) -> bool:
+        """Return whether ``x`` may be negative, for all that the passes know."""
+
     def registers(self, tensor: RegisterTensor) -> str:
         """Return the name of the C array that holds this thread's part of ``tensor``."""
 

@@ -69,6 +69,10 @@ class store_global(Instruction):
         self.require(
             self.src.dtype == self.dst.dtype, "src", f"of type {self.dst.dtype}", self.src.dtype
         )
+        rule = "spread over the registers of the current group"
+        self.require(not self.src.replicated, "src", rule, "a tensor that each thread holds whole")
+        held = self.src.threads
+        self.require(held == self.threads, "src", f"held by {self.threads.role}", held.role)
 
     def emit(self, e: Emitter) -> None:
         layout, src = e.register_layout(self.src), e.registers(self.src)
@@ -84,13 +88,13 @@ class store_global(Instruction):
         if self.src.dtype.bits == 16 and layout.vector % 2 == 0:
             self._fast(e, layout, src, base, at)
             e.line("else")
-        inside = [
-            f"{i} + {j} < {e.expr(n)}" for i, j, n in zip(first, step, self.dst.shape, strict=True)
-        ]
+        places = [f"{i} + {j}" for i, j in zip(first, step, strict=True)]
+        below = [f"{i} >= 0" for i, x in zip(places, self.offsets, strict=True) if e.signed(x)]
+        inside = [f"{i} < {e.expr(n)}" for i, n in zip(places, self.dst.shape, strict=True)]
         with e.block(""):
             e.line("#pragma unroll")
             e.line(f"for (int r = 0; r < {layout.registers}; ++r)")
-            e.line(f"  if ({' && '.join(inside)}) {base}[{at}] = {src}[r];")
+            e.line(f"  if ({' && '.join([*below, *inside])}) {base}[{at}] = {src}[r];")
 
     def _fast(self, e: Emitter, layout: RegisterLayout, src: str, base: str, at: str) -> None:
         """Store a tile that lies inside of the view and is aligned: 16 bytes at once where four
@@ -99,7 +103,7 @@ class store_global(Instruction):
         quads = is_accumulator(layout) and layout.shape[-1] % 32 == 0
         columns = 8 if quads else 2
         aligned = f"(unsigned long long){e.pointer(self.dst)} % {2 * columns} == 0"
-        with e.block(f"if ({e.expr(self._whole(columns))} && {aligned})"):
+        with e.block(f"if ({e.expr(self._whole(e, columns))} && {aligned})"):
             e.line("#pragma unroll")
             if not quads:
                 e.line(f"for (int r = 0; r < {layout.registers}; r += 2)")
@@ -107,14 +111,12 @@ class store_global(Instruction):
                 return
             e.helper(TRANSPOSE_QUAD)
             pairs = [f"pack({src}[r + {i}], {src}[r + {i + 1}])" for i in (0, 4, 8, 12)]
-            with e.block(f"for (int i = 0; i < {layout.registers // 8}; ++i)"):
-                e.line(
-                    "const int r = i / 2 * 16 + i % 2 * 2;  // four blocks of 8 columns, one row"
-                )
+            with e.block(f"for (int quad = 0; quad < {layout.registers // 8}; ++quad)"):
+                e.line("const int r = quad / 2 * 16 + quad % 2 * 2;  // four blocks of 8 columns")
                 e.line(f"const uint4 row = transpose_quad(make_uint4({', '.join(pairs)}));")
                 e.line(f"*(uint4 *)({base} + {at} + {e.thread()} % 4 * 6) = row;")
 
-    def _whole(self, columns: int) -> Expr:
+    def _whole(self, e: Emitter, columns: int) -> Expr:
         """Return whether, uniformly over the block, the tile is inside and starts at a multiple of
         ``columns`` in every row."""
         even = [*self.dst.strides[:-1], as_expr(self.offsets[-1])]
@@ -122,7 +124,8 @@ class store_global(Instruction):
         aligned = reduce(lambda a, x: a & (x % columns == 0), even, start)
         ends = [as_expr(x) + n for x, n in zip(self.offsets, self.src.shape, strict=True)]
         pairs = zip(ends, self.dst.shape, strict=True)
-        return reduce(lambda a, x: a & (x[0] <= x[1]), pairs, aligned)
+        begun = reduce(lambda a, x: a & (x >= 0), filter(e.signed, self.offsets), aligned)
+        return reduce(lambda a, x: a & (x[0] <= x[1]), pairs, begun)
 
     def _distance(self, e: Emitter, index: list[str]) -> str:
         """Return how many elements ``index`` lies behind the view's pointer, as a C expression."""

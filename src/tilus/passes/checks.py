@@ -21,6 +21,8 @@ from tilus.ir import (
 
 REGISTER_FILE = 65536
 """32-bit registers of a multiprocessor (CUDA C programming guide, compute capability 9.0)."""
+NAMED_BARRIERS = 15
+"""PTX ISA, "bar": a block has sixteen; number 0 is that of the whole block."""
 MAX_TILE_REGISTERS = 192  # a thread has 255; addresses, descriptors and the epilogue need the rest
 
 
@@ -34,6 +36,7 @@ def check(function: Function) -> None:
         _check_scope(stmt, threads, function)
         _check_tile(stmt)
     _check_budgets(function)
+    _check_barriers(function)
 
 
 def _check_scalar(var: Var, location: Location) -> None:
@@ -73,3 +76,14 @@ def _check_budgets(function: Function) -> None:
         rule = f"the groups' registers must sum to at most {REGISTER_FILE}, got {total}"
         last = next(g for g in reversed(groups) if g.registers)
         raise LanguageError(f"thread_group: {rule}", last.location)
+
+
+def _check_barriers(function: Function) -> None:
+    """Check that the thread groups that meet at a barrier of their own are not too many."""
+    groups: set[Threads] = set()
+    for stmt, threads in walk_groups(function.body, function.threads):
+        if isinstance(stmt, Instruction) and stmt.issuer == "group" and threads.count > 32:
+            groups |= {threads} - {function.threads}
+            if len(groups) > NAMED_BARRIERS:
+                rule = f"at most {NAMED_BARRIERS} thread groups of several warps may meet"
+                raise LanguageError(f"{type(stmt).__name__}: {rule}, got more", stmt.location)
