@@ -58,6 +58,8 @@ class Fill(tilus.Script):
             self.store_global(wide, tile, offsets=[offset, 64])
         if self.behaviour != "nothing":
             self.store_global(gc, tile, offsets=[offset, 0])
+        if self.behaviour == "late deadlock":
+            self.mbarrier.wait(self.mbarrier.alloc(1), phase=0)
 
     def reference(self, m, n, a, c):
         c[...] = 1
@@ -290,22 +292,37 @@ def test_nothing_is_tuned_on_the_simulator_or_for_nothing(arrays):
         assert tuner.last.lines()[0].endswith("(not timed), 3 schedules in all")
 
 
-def test_the_best_meet_again_in_a_play_off(arrays, monkeypatch):
+def test_the_best_meet_again_in_a_play_off(arrays):
     """One lucky glance must not decide: the second, longer look does."""
     looks = []
 
     class Moody(CycleTimer):
         def run(self, launch, count, expected_ms=0.0):
-            looks.append(count)
-            lucky = launch().cycles > 100 and count <= 8
-            return bench.Window(0.001 if lucky else super().run(launch, count).milliseconds, count)
+            window = super().run(launch, count)
+            looks.append(window)
+            return bench.Window(1e6 / window.milliseconds, count) if count <= 8 else window
 
     class Rig(Simulated):
         def timer(self):
             return Moody()
 
     tuning = tune(Fill, arrays, Rig)
-    assert tuning.schedule["behaviour"] == "right" and 30 in looks
+    assert tuning.schedule == {"behaviour": "right", "rows": 32}
+    assert len({window.latency_ms for window in looks}) == 4
+    times = [ms for _, ms in tuning.ranking]
+    assert times == sorted(times) == sorted({w.latency_ms for w in looks if w.launches == 30})
+
+
+def test_results_are_judged_on_integers_and_timed_on_normal_numbers(arrays, monkeypatch):
+    module, kinds = importlib.import_module("tilus.autotune.session"), []
+
+    def noted(call, written, kind):
+        kinds.append(kind)
+        return images(call, written, kind)
+
+    monkeypatch.setattr(module, "images", noted)
+    tune(Fill, arrays)
+    assert kinds == ["exact", "normal"]
 
 
 # ---- remembering --------------------------------------------------------------------------------
@@ -399,6 +416,17 @@ def test_each_candidate_finds_the_arrays_as_they_were(arrays):
     faults = [trial.judge(program) for program in programs]
     assert [fault is None for fault in faults] == [True, False, False, True, False, True]
     assert judge(programs, trial) == faults
+
+
+def test_what_a_failing_candidate_wrote_helps_nobody(arrays):
+    call = call_of(Fill, arrays)
+    before = images(call, frozenset({"c"}), "exact")
+    after = {name: image.copy() for name, image in before.items()}
+    after["c"].elements[...] = 1
+    behaviours = ("late deadlock", "nothing")
+    programs = [compiler.lower(Fill(b, 64), call.constants) for b in behaviours]
+    deadlock, nothing = judge(programs, Trial("sim", call.constants, call.scalars, before, after))
+    assert deadlock.startswith("raises SimulationError: deadlock") and "c is wrong" in nothing
 
 
 def test_a_child_that_cannot_begin_is_no_verdict(arrays, monkeypatch):
