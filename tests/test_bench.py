@@ -135,12 +135,12 @@ def gpu(monkeypatch):
 
 def test_one_pair_of_events_stands_around_the_launches(gpu):
     timer, log = gpu
-    window = timer.run(lambda: log.append("launch"), 3, expected_ms=100.0)
+    window = timer.run(lambda: log.append("launch"), 3, expected_ms=1000.0)
     assert log == [
         "event0 recorded on 7",
         *["launch"] * 3,
         "event1 recorded on 7",
-        "slept 0.08",
+        "slept 0.8",
         "telemetry",
         "event1 awaited",
         "event1 since event0",
@@ -148,9 +148,11 @@ def test_one_pair_of_events_stands_around_the_launches(gpu):
     assert window == Window(12.0, 3, 1500, 640.0) and window.latency_ms == 4.0
 
 
-def test_a_warm_up_is_not_sampled(gpu):
+@pytest.mark.parametrize("expected_ms", [0.0, 50.0])
+def test_a_warm_up_and_a_burst_are_not_sampled(gpu, expected_ms):
+    """NVML averages power over a second: what it says of 50 ms was true before."""
     timer, log = gpu
-    assert timer.run(lambda: None, 5).sm_mhz is None and "telemetry" not in log
+    assert timer.run(lambda: None, 5, expected_ms).sm_mhz is None and "telemetry" not in log
 
 
 def test_a_rest_begins_when_the_gpu_is_done(gpu):

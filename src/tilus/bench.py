@@ -30,6 +30,9 @@ Progress = Callable[[str], None]
 
 SAMPLE_AT = 0.8
 """Clock and power are read when so much of a window has passed: both have settled by then."""
+SHORTEST_READ_MS = 500.0
+"""Shorter windows read neither: NVML's power is an average over about a second, and its clock lags
+behind a burst."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,15 @@ class CudaTimer:
         time.sleep(seconds)
 
     def run(self, launch: Launch, count: int, expected_ms: float = 0.0) -> Window:
-        """Time ``count`` launches between two events; read clock and power while they run."""
+        """Time ``count`` launches between two events; read clock and power of a long window."""
         sample_at = time.monotonic() + SAMPLE_AT * expected_ms / 1000
         self._start.record(self._stream)
         for _ in range(count):
             launch()
         self._end.record(self._stream)
         time.sleep(max(0.0, sample_at - time.monotonic()))
-        seen = runtime.telemetry(self._gpu) if expected_ms else None
+        settled = expected_ms >= SHORTEST_READ_MS
+        seen = runtime.telemetry(self._gpu) if settled else None
         self._end.synchronize()
         milliseconds = self._end.since(self._start)
         if seen is None:

@@ -11,7 +11,7 @@ from typing import Any
 from tilus.dtypes import DType
 from tilus.errors import ArgumentError
 from tilus.layout import Swizzle
-from tilus.runtime.driver import binding, check, primary_context
+from tilus.runtime.driver import binding, check, in_context, primary_context
 
 NBYTES, ALIGNMENT = 128, 64
 
@@ -50,7 +50,8 @@ def encode_tensor_map(
     TMA cannot address.
     """
     check_tensor_map(address, dtype, shape, strides, box, swizzle, argument)
-    return _encode(address, dtype, shape, strides, box, swizzle)
+    with in_context():
+        return _encode(address, dtype, shape, strides, box, swizzle)
 
 
 def check_tensor_map(
