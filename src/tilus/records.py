@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A record: measurements, the machine and method they were made with, and what they depend on.
 
-The form is ``record_schema.json``; ``docs/design/records.rst`` explains it. A record is checked when
-it is written and when it is read, ratios are computed anew from the times beside them, and
+The form is ``record_schema.json``, explained in ``docs/design/records.rst``. A record is checked
+when it is written and when it is read, ratios are computed anew from the times beside them, and
 :func:`staleness` says whether the kernel measured is still the kernel there is.
 """
 
