@@ -173,7 +173,44 @@ def divergent_but_legal(self, n: int32, m: int32):
     self.use(x)
 
 
+def containers_keep_values(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    kept, cells, named = [], [0, 0], {"first": n}
+    x: int32 = n
+    kept.append(x)
+    kept.extend([x + 1, m])
+    cells[1] = x
+    named.update(second=x)
+    display = {"x": x, "pair": (x, x + m)}
+    x += 5
+    for value in [*kept, *cells, *named.values(), display["x"], display["pair"][1], x]:
+        self.use(value)
+    turns = []
+    for t in (0, 1, 2):
+        y: int32 = n + t
+        z = y
+        turns.append(z)
+    for value in turns:
+        self.use(value)
+
+
+def and_or_of_numbers(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    self.use(n or 5)
+    self.use(n and m)
+    self.use((n > 2 or m) + 1)
+    self.use((m and n > 2) + 1)
+    self.use(n or m or 7)
+    if n and m:
+        self.use(1)
+    flag = n > m
+    self.use(-flag)
+    self.use(flag << 2)
+    self.use(flag + flag)
+
+
 PROGRAMS = [
+    containers_keep_values, and_or_of_numbers,
     straight_line, loops, conditions, early_return, loop_counter_assigned, snapshots,
     stop_is_evaluated_once, compile_time_sequences, register_elements, divergent_but_legal,
 ]  # fmt: skip

@@ -209,6 +209,12 @@ def float_into_declaration(self, f: float32):
     x: int32 = f  # x: int32 = f
 
 
+@refused("'x: int32' must be given a value that fits, got 2147483648")
+def number_too_large_for_declaration(self):
+    self.start()
+    x: int32 = 2**31  # x: int32 = 2**31
+
+
 @refused("must be given a number, got a SharedTensor")
 def tensor_into_declaration(self):
     self.start()

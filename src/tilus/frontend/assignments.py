@@ -10,6 +10,7 @@ from typing import Any
 from tilus import ir
 from tilus.dtypes import DType
 from tilus.errors import LanguageError, Location
+from tilus.frontend.builder import Scope
 from tilus.frontend.calls import Calls
 from tilus.frontend.expressions import refuse
 from tilus.frontend.scopes import Attributes, describe
@@ -82,7 +83,7 @@ class Assignments(Calls):
             self.builder.emit(stmt)
             self.builder.wrote(container, where)
         elif type(container) in (list, dict) and not self.under_control_flow():
-            container[index] = value
+            container[index] = self.builder.freeze(value, "element", where)
         else:
             what = describe(container)
             raise LanguageError(
@@ -100,7 +101,8 @@ class Assignments(Calls):
         value, where = self.named(node.value, node.target), self.at(node)
         match node.target:
             case ast.Name(id=name):
-                once = self.frame.writes.get(name) == 1
+                unrolled = any(not isinstance(loop, Scope) for loop in self.frame.loops)
+                once = self.frame.writes.get(name) == 1 and not unrolled
                 self.declare(self.frame.names, name, kind, value, where, once)
             case ast.Attribute(value=owner, attr=name):
                 self.declare(vars(self.evaluate(owner)), name, kind, value, where)
@@ -120,6 +122,8 @@ class Assignments(Calls):
         if not scalar(value):
             raise LanguageError(f"'{name}: {kind}' must be given a number, got {describe(value)}")
         found = ir.as_expr(value, kind).dtype
+        if type(value) is int and kind.is_integer and ir.wrap(value, kind) != value:
+            raise LanguageError(f"'{name}: {kind}' must be given a value that fits, got {value}")
         if found.is_float and not kind.is_float:
             raise LanguageError(f"'{name}: {kind}' must be given an integer, got {found}")
         old = self.builder.variable(names, name)

@@ -45,7 +45,7 @@ class Calls(Expressions):
             return self.construct(callee, args, kwargs, node)
         if isinstance(callee, MethodType) and isinstance(callee.__self__, Inlined):
             return self.inline(callee.__func__, [callee.__self__, *args], kwargs, node)
-        return self.native(callee, args, kwargs)
+        return self.native(callee, args, kwargs, node)
 
     def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """Evaluate a call's arguments from left to right; ``*`` and ``**`` spread them out."""
@@ -108,7 +108,7 @@ class Calls(Expressions):
             self.frames.pop()
         return self.builder.freeze(frame.result, function.__name__, where)
 
-    def native(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def native(self, callee: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         """Call an ordinary Python function now."""
         if callee is super and not args:
             return super(self.frame.outer["__class__"], next(iter(self.frame.names.values())))
@@ -118,17 +118,21 @@ class Calls(Expressions):
             return RUNTIME_BUILTINS[callee](*args)
         if not callable(callee):
             raise LanguageError(f"a {type(callee).__name__} cannot be called")
-        self.keep_containers(callee)
+        if self.changes_container(callee):  # which keeps the values of now, as names do
+            args, kwargs = self.builder.freeze([args, kwargs], "element", self.at(node))
         return callee(*args, **kwargs)
 
-    def keep_containers(self, callee: Any) -> None:
-        """Refuse ``list.append`` and its like where the program may not run them just once."""
+    def changes_container(self, callee: Any) -> bool:
+        """Return whether this is ``list.append`` or its like; refuse it where the program may not
+        run it just once."""
         owner, name = getattr(callee, "__self__", None), getattr(callee, "__name__", "")
-        if type(owner) in (list, dict, set) and name in MUTATING and self.under_control_flow():
+        changes = type(owner) in (list, dict, set) and name in MUTATING
+        if changes and self.under_control_flow():
             raise LanguageError(
                 f"a Python {type(owner).__name__} cannot change under run-time control flow; "
                 "build it before, or keep the values in a register tensor"
             )
+        return changes
 
     def under_control_flow(self) -> bool:
         """Return whether the current code depends on run-time loops, conditions or groups."""

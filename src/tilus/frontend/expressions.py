@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tilus import ir
+from tilus.dtypes import boolean
 from tilus.errors import LanguageError, Location, TilusError
 from tilus.frontend.builder import Builder
 from tilus.frontend.scopes import describe
@@ -285,7 +286,7 @@ class Expressions:
                 result = self.evaluate(node)
             else:
                 right = self.pure(node, "the right side of a run-time 'and' / 'or'")
-                result = ir.apply("and" if conjunction else "or", result, right)
+                result = either(conjunction, result, right)
         return result
 
     def comparison(self, node: ast.Compare) -> Any:
@@ -342,6 +343,13 @@ class _Located(nullcontext[None]):
                 return
             case Exception() as error:
                 raise LanguageError(explain(error), self.location) from error
+
+
+def either(conjunction: bool, left: ir.Expr, right: ir.ExprLike) -> ir.Expr:
+    """Return ``left and right`` or ``left or right``: of numbers, Python takes one of the two."""
+    if left.dtype == boolean and ir.as_expr(right).dtype == boolean:
+        return ir.apply("and" if conjunction else "or", left, right)
+    return ir.select(left, right, left) if conjunction else ir.select(left, left, right)
 
 
 def flatten(nodes: Sequence[ast.expr], values: Sequence[Any]) -> Iterator[Any]:

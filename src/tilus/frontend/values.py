@@ -49,13 +49,16 @@ def map_expressions(value: Any, change: Callable[[ir.Expr], ir.Expr]) -> Any:
         items = [map_expressions(v, change) for v in value]
         same = all(a is b for a, b in zip(items, value, strict=True))
         return value if same else type(value)(items)
+    if type(value) is dict:
+        changed = {k: map_expressions(v, change) for k, v in value.items()}
+        return value if all(changed[k] is v for k, v in value.items()) else changed
     if isinstance(value, HANDLES):
         old = {f.name: getattr(value, f.name) for f in fields(value)}
         new = {
             k: map_expressions(v, change) for k, v in old.items() if isinstance(v, ir.Expr | tuple)
         }
-        changed = {k: v for k, v in new.items() if v is not old[k]}
-        return replace(value, **changed) if changed else value
+        other = {k: v for k, v in new.items() if v is not old[k]}
+        return replace(value, **other) if other else value
     return value
 
 
