@@ -54,22 +54,16 @@ class Option:
 
     def parallel_workers(self, n: int) -> None:
         """Compile with ``n`` threads while tuning."""
-        self._workers = str(n)
+        self._workers = str(_workers(str(n)))
 
     def device(self, name: str) -> None:
         """Choose the backend: ``"auto"``, ``"cuda"`` or ``"sim"``."""
-        self._device = name
-        _ = self.current_device
+        self._device = _device(name)
 
     @property
     def current_device(self) -> str:
         """The chosen backend; raise :class:`ArgumentError` if the environment names another."""
-        if self._device not in DEVICES:
-            rule = "one of " + ", ".join(DEVICES)
-            raise ArgumentError(
-                "device (TILUS_DEVICE)", rule, repr(self._device), "Set one of them."
-            )
-        return self._device
+        return _device(self._device)
 
     @property
     def current_cache_dir(self) -> Path:
@@ -83,12 +77,23 @@ class Option:
 
         Raises :class:`ArgumentError` for anything but an integer of at least 1.
         """
-        text = self._workers or str(len(os.sched_getaffinity(0)))
-        if not text.isdigit() or int(text) < 1:
-            raise ArgumentError(
-                "parallel_workers (TILUS_WORKERS)", "an integer of at least 1", text, "Set one."
-            )
-        return int(text)
+        return _workers(self._workers or str(len(os.sched_getaffinity(0))))
+
+
+def _device(name: str) -> str:
+    """Return ``name``; raise :class:`ArgumentError` where it is no backend."""
+    if name not in DEVICES:
+        rule = "one of " + ", ".join(DEVICES)
+        raise ArgumentError("device (TILUS_DEVICE)", rule, repr(name), "Set one of them.")
+    return name
+
+
+def _workers(text: str) -> int:
+    """Return the number in ``text``; raise :class:`ArgumentError` where it is no count."""
+    if not text.isdecimal() or int(text) < 1:
+        rule = "an integer of at least 1"
+        raise ArgumentError("parallel_workers (TILUS_WORKERS)", rule, text, "Set one.")
+    return int(text)
 
 
 option = Option()
