@@ -14,6 +14,7 @@ from rich.console import Console
 import tilus
 from tilus import bench, compiler, float32, int32, option
 from tilus.autotune import Tuner, candidates
+from tilus.autotune.expected import small
 from tilus.autotune.judge import judge
 from tilus.autotune.progress import Show
 from tilus.autotune.session import Session
@@ -258,12 +259,44 @@ def test_nothing_left_names_every_reason(arrays):
     assert "1: c is wrong" in str(caught.value) and str(caught.value).count("\n  1: ") == 2
 
 
-def test_without_a_reference_nothing_is_tuned(arrays):
-    class Bare(Fill):
-        reference = None
+@tilus.autotune("value", [1.0, 1.5, 1.0 + 2**-20])
+@tilus.autotune("rows", [31, 64])
+class Plain(tilus.Script):
+    """Has no reference; what the first schedule does on the simulator is right."""
 
-    with pytest.raises(LanguageError, match="must have a method 'reference'"):
-        tune(Bare, arrays)
+    def __init__(self, value, rows):
+        super().__init__()
+        self.value, self.rows = value, rows
+
+    def __call__(self, m: int, n: int32, c: ~float32):
+        self.attrs.blocks, self.attrs.warps = cdiv(m, self.rows), 4
+        gc = self.global_view(c, dtype=float32, shape=[m, n])
+        tile = self.register_tensor(dtype=float32, shape=[self.rows, 64], init=self.value)
+        self.store_global(gc, tile, offsets=[self.blockIdx.x * self.rows, 0])
+
+
+def test_without_a_reference_the_simulator_judges_a_small_problem():
+    c, sizes = np.zeros((300, 40), np.float32), []
+
+    class Noting(Simulated):
+        def build(self, kernel):
+            sizes.append(kernel.function.blocks[0])
+            return kernel
+
+    tuner = Tuner(Plain, {}, Noting)
+    tuner.choose(bind(kernel_function(Plain), (300, 40, c), {}), "cuda:0")
+    assert [s for s, _ in tuner.last.ranking] == [{"value": 1.0, "rows": 64}]
+    assert sum(count for why, count in tuner.last.aside.items() if "c is wrong" in why) == 2
+    assert [size.value for size in sizes] == [5] * 3 + [4] * 3
+
+
+def test_a_small_problem_keeps_what_belongs_together():
+    c = np.zeros((300, 40), np.float32)
+    cut = small(bind(kernel_function(Plain), (300, 40, c), {}))
+    assert (dict(cut.constants), dict(cut.scalars)) == ({"m": 256}, {"n": 40})
+    assert cut.arrays["c"].shape == (256, 40) and cut.arrays["c"].strides == (160, 4)
+    with pytest.raises(ArgumentError, match="c must be row-major to be tuned without one"):
+        small(bind(kernel_function(Plain), (300, 20, c[:, ::2]), {}))
 
 
 def test_arrays_that_do_not_fit_are_refused_before_anything_is_compiled(arrays):

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilus import bench, compiler, ir, nvrtc, runtime
+from tilus.autotune.expected import by_reference, by_simulator, small
 from tilus.autotune.judge import judge
 from tilus.autotune.space import Schedule
-from tilus.autotune.trial import Image, Runnable, Trial, at, images, runnable, written
+from tilus.autotune.trial import Runnable, Trial, at, images, runnable, written
 from tilus.errors import CompileError, LanguageError
 from tilus.launch import Call, views
 from tilus.options import option
@@ -122,14 +123,14 @@ class Session:
     def first(self) -> Tuning:
         """Take the first schedule that the hardware can run."""
         for schedule in self._schedules:
-            if self._plan(schedule) is not None:
+            if self._plan(schedule, self._call) is not None:
                 return Tuning(schedule, "first", len(self._schedules), self.aside)
         raise self._nothing()
 
     def measure(self, rig: Rig) -> Tuning:
         """Take the fastest schedule among those whose results are right."""
         begin = time.monotonic()
-        right = self._right(self._build(rig), rig)
+        right = self._right(self._build(self._schedules, self._call, rig), rig)
         if not right:
             raise self._nothing()
         ranking, total = self._race(right, rig), len(self._schedules)
@@ -140,26 +141,26 @@ class Session:
         reasons = "".join(f"\n  {count}: {why}" for why, count in self.aside.items())
         return LanguageError(f"{self._cls.__name__}: no schedule of its space will do{reasons}")
 
-    def _plan(self, schedule: Schedule) -> ir.Kernel | None:
+    def _plan(self, schedule: Schedule, call: Call) -> ir.Kernel | None:
         """Return a schedule's kernel, or None where it breaks a rule of the hardware.
 
         Raises :class:`ArgumentError` where the call's arrays do not fit the kernel.
         """
         try:
-            kernel = compiler.lower(self._cls(**schedule), self._call.constants)
+            kernel = compiler.lower(self._cls(**schedule), call.constants)
         except LanguageError as error:
             self.aside[error.message.partition(", got")[0]] += 1
             return None
-        views.check(kernel, self._call)
+        views.check(kernel, call)
         return kernel
 
-    def _build(self, rig: Rig) -> list[Candidate]:
-        """Plan every schedule; compile in other threads those that the hardware can run."""
+    def _build(self, schedules: Sequence[Schedule], call: Call, rig: Rig) -> list[Candidate]:
+        """Plan schedules for a call; compile in other threads those that the hardware can run."""
         waiting: list[tuple[Schedule, ir.Kernel, Future[Runnable]]] = []
         with ThreadPoolExecutor(option.current_workers) as pool:
-            with self._show.stage("planning", len(self._schedules)) as advance:
-                for done, schedule in enumerate(self._schedules, 1):
-                    if (kernel := self._plan(schedule)) is not None:
+            with self._show.stage("planning", len(schedules)) as advance:
+                for done, schedule in enumerate(schedules, 1):
+                    if (kernel := self._plan(schedule, call)) is not None:
                         waiting.append((schedule, kernel, pool.submit(rig.build, kernel)))
                     advance(done)
             with self._show.stage("compiling", len(waiting)) as advance:
@@ -178,30 +179,29 @@ class Session:
             return None
 
     def _right(self, built: Sequence[Candidate], rig: Rig) -> list[Candidate]:
-        """Run every candidate on integers; keep those that leave what the reference leaves."""
-        if not built:
-            return []
-        outputs = written(built[0].kernel)
-        before = images(self._call, outputs, "exact")
-        after = {name: x.copy() if name in outputs else x for name, x in before.items()}
-        self._reference(built[0].schedule, after)
-        trial = Trial(rig.device, self._call.constants, self._call.scalars, before, after)
-        with self._show.stage("verifying", len(built)) as advance:
-            verdicts = self._judge([c.program for c in built], trial, advance)
-        self.aside.update(_headline(verdict) for verdict in verdicts if verdict is not None)
-        return [c for c, verdict in zip(built, verdicts, strict=True) if verdict is None]
+        """Run every candidate on integers; keep those that leave what must be left.
 
-    def _reference(self, schedule: Schedule, after: Mapping[str, Image]) -> None:
-        """Let the script itself write what must stand in the arrays afterwards."""
-        reference = getattr(self._cls(**schedule), "reference", None)
-        if reference is None:
-            raise LanguageError(
-                f"{self._cls.__name__} must have a method 'reference' to be tuned, with the "
-                "parameters of __call__ and NumPy arrays for pointers, got none; add it, or give "
-                "the schedule at construction"
-            )
-        arrays = {name: image.elements for name, image in after.items()}
-        reference(**self._call.constants, **self._call.scalars, **arrays)
+        Without a reference that is what the simulator leaves, on a small problem of the same kind.
+        """
+        call, tried = self._call, list(built)
+        if not hasattr(self._cls, "reference"):
+            call = small(call)
+            tried = self._build([c.schedule for c in built], call, rig)
+        if not tried:
+            return []
+        outputs = written(tried[0].kernel)
+        before = images(call, outputs, "exact")
+        if hasattr(self._cls, "reference"):
+            script = self._cls(**tried[0].schedule)
+            after = by_reference(script, call, before, outputs)
+        else:
+            after = by_simulator(tried[0].kernel, call, before)
+        trial = Trial(rig.device, call.constants, call.scalars, before, after)
+        with self._show.stage("verifying", len(tried)) as advance:
+            verdicts = self._judge([c.program for c in tried], trial, advance)
+        self.aside.update(_headline(verdict) for verdict in verdicts if verdict is not None)
+        right = [c.schedule for c, v in zip(tried, verdicts, strict=True) if v is None]
+        return [c for c in built if c.schedule in right]
 
     def _race(self, right: Sequence[Candidate], rig: Rig) -> list[tuple[Schedule, float]]:
         """Time all candidates on normal numbers, then the best of them for longer."""
