@@ -56,6 +56,13 @@ def test_cuda_counts_without_its_comments():
     assert cuda_hash(text) != cuda_hash(text.replace("// %d", "// %x"))
 
 
-def test_the_package_is_hashed_whole():
-    assert fingerprint.package_hash() == fingerprint.package_hash.__wrapped__()
-    assert len(fingerprint.package_hash()) == 64
+def test_a_package_is_hashed_with_all_its_files_and_their_names(tmp_path):
+    seen = set()
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("deep/b.py", "1"), ("deep/c.py", "1")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        seen.add(fingerprint.package_hash.__wrapped__(tmp_path))
+    (tmp_path / "data.json").write_text("not a source")
+    seen.add(fingerprint.package_hash.__wrapped__(tmp_path))
+    assert len(seen) == 4
+    assert (fingerprint.PACKAGE / "compiler.py").is_file()

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+PACKAGE = Path(__file__).parent
+
 
 def program_hash(source: str) -> str:
     """Return the SHA-256 of what Python source does: no comments, docstrings, places or layout.
@@ -55,9 +57,9 @@ def cuda_hash(cuda: str) -> str:
 
 
 @cache
-def package_hash() -> str:
-    """Return the SHA-256 of all of this package's sources, as they lie on the disk."""
-    digest, folder = hashlib.sha256(), Path(__file__).parent
+def package_hash(folder: Path = PACKAGE) -> str:
+    """Return the SHA-256 of all of a package's sources, this one's, as they lie on the disk."""
+    digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+        digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
