@@ -69,6 +69,30 @@ def test_shared_memory_beyond_the_limit_is_refused_with_the_sum():
         lowered(kernel)
 
 
+def test_shared_memory_counts_mbarriers():
+    def kernel(self):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        self.mbarrier.alloc([1] * 30000)
+
+    with pytest.raises(LanguageError, match=r"got 240000 \(alloc 240000\)"):
+        lowered(kernel)
+
+
+@pytest.mark.parametrize("shape", ["block", "variable", "element"])
+def test_views_are_made_from_parameters(shape):
+    def kernel(self, n: int32, c_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        size: int32 = n * 2
+        sizes = self.register_tensor(dtype=int32, shape=[2], init=8)
+        rows = {"block": self.blockIdx.x, "variable": size, "element": sizes[0]}
+        self.global_view(c_ptr, dtype=float16, shape=[rows[shape], 64])
+
+    with pytest.raises(LanguageError, match="global_view: shape and strides must be made from"):
+        lowered(kernel)
+
+
 @pytest.mark.parametrize("warps", [0, 33])
 def test_warps_are_limited(warps):
     def kernel(self):

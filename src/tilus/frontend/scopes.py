@@ -232,7 +232,12 @@ class Attributes:
         rule = (
             "made from compile-time values and kernel parameters, since the host computes the grid"
         )
-        require(host_known(x, self.parameters), "blocks", rule, "another run-time value")
+        require(
+            ir.host_known(x, set(self.parameters.values())),
+            "blocks",
+            rule,
+            "another run-time value",
+        )
         return x
 
 
@@ -249,12 +254,3 @@ def triple(what: str, value: Any, convert: Any) -> tuple[Any, Any, Any]:
     require(1 <= len(given) <= 3, what, "one to three integers", f"{len(given)}")
     x, y, z = (convert(v) for v in (*given, 1, 1)[:3])
     return x, y, z
-
-
-def host_known(x: ir.Expr, parameters: Mapping[str, ir.Var]) -> bool:
-    """Return whether ``x`` is made of constants and kernel parameters only."""
-    if isinstance(x, ir.Var):
-        return any(x is p for p in parameters.values())
-    if isinstance(x, ir.Builtin | ir.Element):
-        return False
-    return all(host_known(c, parameters) for c in ir.children(x))

@@ -24,7 +24,7 @@ from tilus.ir.expr import (
     truth,
     wrap,
 )
-from tilus.ir.facts import nonnegative
+from tilus.ir.facts import host_known, nonnegative
 from tilus.ir.function import Function, Kernel, Param, Plan, TensorMap, launch_integer
 from tilus.ir.instruction import (
     Constraints,
@@ -120,6 +120,7 @@ __all__ = [
     "cast",
     "children",
     "evaluate",
+    "host_known",
     "instructions",
     "launch_integer",
     "nonnegative",

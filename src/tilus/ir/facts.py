@@ -5,9 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from tilus.ir.expr import Builtin, Cast, Const, Expr, Operation, Select, Var
+from tilus.ir.expr import Builtin, Cast, Const, Element, Expr, Operation, Select, Var, children
 
 _MONOTONE = {"+", "*", "//", "<<", ">>", "min", "|", "^"}
+
+
+def host_known(x: Expr, parameters: Set[Var]) -> bool:
+    """Say whether the host can compute ``x``: it is made of constants and parameters alone."""
+    match x:
+        case Var():
+            return x in parameters
+        case Builtin() | Element():
+            return False
+    return all(host_known(child, parameters) for child in children(x))
 
 
 def nonnegative(x: Expr, known: Set[Var]) -> bool:

@@ -10,12 +10,14 @@ from tilus.errors import LanguageError, Location
 from tilus.ir import (
     Declare,
     Function,
+    GlobalTensor,
     Group,
     Instruction,
     RegisterTensor,
     Stmt,
     Threads,
     Var,
+    host_known,
     walk_groups,
 )
 
@@ -35,6 +37,7 @@ def check(function: Function) -> None:
             _check_scalar(stmt.var, stmt.location)
         _check_scope(stmt, threads, function)
         _check_tile(stmt)
+        _check_view(stmt, function)
     _check_budgets(function)
     _check_barriers(function)
 
@@ -66,6 +69,17 @@ def _check_tile(stmt: Stmt) -> None:
             f"({list(tile.shape)} {tile.dtype} over {tile.threads.count} threads)"
         )
         raise LanguageError(message, stmt.location)
+
+
+def _check_view(stmt: Stmt, function: Function) -> None:
+    """Refuse a view that the host cannot compute: a launch checks arrays against it."""
+    view = getattr(stmt, "out", None)
+    if isinstance(stmt, Instruction) and isinstance(view, GlobalTensor):
+        known = {p.var for p in function.params}
+        if not all(host_known(x, known) for x in (*view.shape, *view.strides)):
+            rule = "made from compile-time values and kernel parameters"
+            message = f"{type(stmt).__name__}: shape and strides must be {rule}"
+            raise LanguageError(f"{message}, got another run-time value", stmt.location)
 
 
 def _check_budgets(function: Function) -> None:

@@ -30,9 +30,13 @@ def place(
         if isinstance(array, BarrierArray):
             places[array], end = end, end + BARRIER_BYTES * len(array)
     if end > MAX_SHARED_BYTES:
-        parts = ", ".join(f"{b.name} {b.nbytes}" for b in layouts)
+        parts = ", ".join(f"{b.name} {_size(b)}" for b in places)
         message = (
             f"shared memory must be at most {MAX_SHARED_BYTES} bytes a block, got {end} ({parts})"
         )
-        raise LanguageError(message, next(iter(layouts)).location)
+        raise LanguageError(message, next(iter(places)).location)
     return places, end
+
+
+def _size(part: SharedBuffer | BarrierArray) -> int:
+    return part.nbytes if isinstance(part, SharedBuffer) else BARRIER_BYTES * len(part)
