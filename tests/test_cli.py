@@ -241,3 +241,15 @@ class TestSimulate:
         status, output = run("simulate", V3, *SMALL)
         assert status == 1
         assert "m_size must be given" in output
+
+
+def test_bench_runs_the_workload_with_its_options():
+    done = CliRunner().invoke(main, ["bench", V3, "--device", "sim", "--size", "64", "64", "64"])
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[-1].startswith("ok v3 device=sim m=64 n=64 k=64 rel_err=")
+
+
+def test_bench_refuses_sizes_that_no_tensor_map_takes():
+    done = CliRunner().invoke(main, ["bench", V3, "--device", "sim", "--size", "64", "64", "3"])
+    assert done.exit_code == 1
+    assert "multiple of 16 bytes" in done.output

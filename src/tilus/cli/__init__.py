@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``tilus doctor``, ``tilus compile``, ``tilus simulate``."""
+"""The command line: ``tilus doctor``, ``compile``, ``simulate``, ``bench``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from tilus.cli import compile, doctor, simulate
+from tilus.cli import bench, compile, doctor, simulate
 from tilus.errors import TilusError
 
 
@@ -26,8 +26,8 @@ class Commands(click.Group):
 @click.group(cls=Commands)
 @click.version_option(package_name="tilus-hopper-tutorial")
 def main() -> None:
-    """Compile and simulate kernels for Hopper GPUs; say what this machine has for them."""
+    """Compile, simulate and measure kernels for Hopper GPUs; say what this machine has for them."""
 
 
-for module in (doctor, compile, simulate):
+for module in (doctor, compile, simulate, bench):
     main.add_command(module.command)
