@@ -91,8 +91,8 @@ not_eq nullptr operator or or_eq private protected public register reinterpret_c
 signed sizeof static static_assert static_cast struct switch template this thread_local throw true
 try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
 OURS = """
-CUtensorMap blockDim blockIdx elect_one floor_div floor_mod from_half gridDim half_t pack quad
-r row shared_memory smem threadIdx to_half transpose_quad warp"""
+CUtensorMap blockDim blockIdx elect_one floor_div floor_mod from_half gridDim half_t never pack
+quad r row shared_memory smem threadIdx to_half transpose_quad warp"""
 RESERVED = frozenset((KEYWORDS + OURS).split())
 """What C++ keeps to itself, and what generated code calls its own things."""
 

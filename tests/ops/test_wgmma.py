@@ -3,10 +3,11 @@
 
 import numpy as np
 import pytest
+from tests.kernels import load_v3
 from tests.ops.tiles import OneTile, integers, poisoned, product
 
 import tilus
-from tilus import LanguageError, float16, float32
+from tilus import LanguageError, compiler, float16, float32
 
 
 def run(backend, m, n, k, **schedule):
@@ -19,6 +20,12 @@ def run(backend, m, n, k, **schedule):
 def test_mma_is_exact_on_integers(backend, m, n, k):
     a, b, c = run(backend, m, n, k)
     assert np.array_equal(c, product(a, b))
+
+
+@pytest.mark.parametrize("n", [64, 128])
+def test_mma_that_never_adds_is_compiled_without_waits(n):
+    """ptxas serialises products where it sees that nothing is ever added to: K of one step."""
+    compiler.build(load_v3()(2, 128, n, 16).lower(n_size=n, k_size=16))
 
 
 def test_mma_over_panels(backend):

@@ -197,7 +197,7 @@ class Builder:
     def assign(self, var: ir.Var, value: Any, location: Location) -> None:
         """Give a run-time variable a new value."""
         x, info = ir.as_expr(value, var.dtype), self.variables[var]
-        if loses(x.dtype, var.dtype) and (not info.typed or x.dtype.is_float):
+        if (not info.typed or x.dtype.is_float) and loses(x.dtype, var.dtype):
             origin = "declared" if info.typed else "since its first value is"
             raise LanguageError(
                 f"'{var.name}' is {var.dtype} ({origin} {var.dtype}) and cannot hold {x.dtype}; "

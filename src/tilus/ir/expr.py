@@ -276,8 +276,8 @@ def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
 
 
 def common_dtype(a: DType, b: DType) -> DType:
-    """Return the type two operands are brought to: the wider one, int64 for signed with unsigned, a
-    float over an integer."""
+    """Return the type two operands are brought to: the wider one, a float over an integer, int64
+    where a signed one does not hold the unsigned other."""
     if a == b:
         return int32 if a.kind == "b" else a
     if a.is_float or b.is_float:
@@ -286,7 +286,10 @@ def common_dtype(a: DType, b: DType) -> DType:
         return a if a.bits >= b.bits else b
     if "b" in (a.kind, b.kind):
         return b if a.kind == "b" else a
-    if 64 in (a.bits, b.bits):
+    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    if signed.bits > unsigned.bits:
+        return signed
+    if unsigned.bits == 64:
         raise TypeError(f"{a} and {b} have no common integer type; cast one of them")
     return int64
 
