@@ -209,7 +209,19 @@ def and_or_of_numbers(self, n: int32, m: int32):
     self.use(flag + flag)
 
 
+def phases_in_a_word(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    bits: uint32 = 5
+    stage: int32 = 0
+    for _ in range(n):
+        self.use(bits >> stage & 1)
+        bits ^= 1 << stage
+        stage = stage + 1 if stage < 3 else 0
+    self.use(bits)
+
+
 PROGRAMS = [
+    phases_in_a_word,
     containers_keep_values, and_or_of_numbers,
     straight_line, loops, conditions, early_return, loop_counter_assigned, snapshots,
     stop_is_evaluated_once, compile_time_sequences, register_elements, divergent_but_legal,

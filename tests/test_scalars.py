@@ -132,6 +132,15 @@ def test_what_c_leaves_undefined_is_an_error(expression, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "common"),
+    [(int64, uint32, int64), (uint8, int32, int32), (int32, uint32, int64), (uint8, int8, int64)],
+)
+def test_the_common_type_of_signed_and_unsigned_holds_both(a, b, common):
+    assert ir.apply("+", ir.Var("a", a), ir.Var("b", b)).dtype == common
+    assert ir.apply("+", ir.Var("b", b), ir.Var("a", a)).dtype == common
+
+
 def test_unsigned_results_wrap():
     u = ir.Var("u", uint32)
     assert ir.evaluate(u - 1, {u: 0}) == 2**32 - 1
