@@ -198,3 +198,33 @@ def many_groups(self):
 def test_more_groups_that_sync_than_barriers_are_refused():
     with pytest.raises(LanguageError, match=r"sync: at most 15 thread groups of several warps"):
         script(many_groups).lower()
+
+
+class Budgets(tilus.Script):
+    """Two groups with register budgets and nothing to do."""
+
+    def __init__(self, warps, first, second):
+        self.warps, self.first, self.second = warps, first, second
+
+    def __call__(self):
+        self.attrs.blocks, self.attrs.warps = 1, self.warps
+        with self.thread_group(0, 128, registers=self.first):
+            self.sync()
+        with self.thread_group(128, 128, registers=self.second):
+            self.sync()
+
+
+@pytest.mark.parametrize(
+    "warps, first, second, actions",
+    [
+        (8, 40, 232, ["dec", "dec"]),
+        (12, 40, 232, ["dec", "inc"]),
+        (12, 40, 168, ["dec", "dec"]),
+        (9, 40, 200, ["dec", "inc"]),
+    ],
+)
+def test_register_budgets_go_up_or_down_from_what_ptxas_begins_with(warps, first, second, actions):
+    lowered = Budgets(warps, first, second).lower()
+    begin = compiler.build(lowered).cubin.registers
+    assert re.findall(r"setmaxnreg\.(\w+)", emit(lowered)) == actions
+    assert [("dec", "inc")[n > begin] for n in (first, second)] == actions

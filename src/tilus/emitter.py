@@ -126,7 +126,10 @@ class Emitter:
             parameters.append(f"{p.dtype.cpp} {star}{self.name(p.var)}")
         self._statements(self.function.body)
         prefetch = self._prefetch()
-        bounds = f"__launch_bounds__({self.function.threads.count})"
+        # Without a number of blocks, ptxas ignores setmaxnreg: it may not know where it begins.
+        budgets = any(isinstance(s, Group) and s.registers for s in walk(self.function.body))
+        blocks = ", 1" if budgets else ""
+        bounds = f"__launch_bounds__({self.function.threads.count}{blocks})"
         head = (
             f'extern "C" __global__ void {bounds}\n{self.function.name}('
             + ",\n    ".join(parameters)
@@ -414,7 +417,9 @@ class Emitter:
         return f"{unit} <= {last}" if first == 0 else f"{unit} >= {first} && {unit} <= {last}"
 
     def _budget(self, registers: int) -> None:
-        even = 65536 // self.function.threads.count // 8 * 8
+        # ptxas lets whole warp groups begin with equal shares of the register file.
+        warp_groups = -(-self.function.threads.count // 128)
+        even = 65536 // (128 * warp_groups) // 8 * 8
         action = "inc" if registers > even else "dec"
         self.line(f'asm volatile("setmaxnreg.{action}.sync.aligned.u32 {registers};");')
 

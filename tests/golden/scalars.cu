@@ -19,7 +19,7 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier, unsigned count
                :: "r"(barrier), "r"(count) : "memory");
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 Scalars(int  n,
     half_t *c_ptr) {
   extern __shared__ __align__(1024) unsigned char shared_memory[];
