@@ -64,6 +64,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = project
 html_favicon = "docs/_static/favicon.svg"
 html_context = {"default_mode": "auto"}
+html_sidebars = {"first-steps": []}
 html_static_path = ["docs/_static"]
 html_css_files = ["ladder.css"]
 html_copy_source = False
