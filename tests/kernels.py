@@ -6,7 +6,6 @@ The small ones are run by Python and on the simulator.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,17 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import tilus
-from tilus import ir, simulator
+from tilus import ir, loader, simulator
 
 V3_FILE = Path(__file__).parents[1] / "examples" / "hopper_matmul" / "matmul_v3.py"
 
 
 def load_v3(file: Path = V3_FILE) -> type[tilus.Script]:
     """Return V3's class from its file, or from a changed copy of it; the file runs anew."""
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MatmulWGMMAV3
+    return loader.find(file, tilus.Script)
 
 
 LOG: list[ir.Scalar] = []

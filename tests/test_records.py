@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.sample_record import KERNEL, SCHEDULE, row, sample
 
-from tilus import records
+import tilus
+from tilus import loader, records
 from tilus.errors import ArgumentError
 from tilus.records import Record
 
@@ -150,7 +151,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def fresh(data, tree):
-    cls = records._import(tree / KERNEL).MatmulWGMMAV3
+    cls = loader.find(tree / KERNEL, tilus.Script)
     entry = records.generated(cls, SCHEDULE, {"n_size": 256, "k_size": 256})
     data["sources"] = records.sources(KERNEL, cls, [entry], tree)
     return Record(data)

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilus import baseline, bench, option, records, runtime, verify, workload
+import tilus
+from tilus import baseline, bench, loader, option, records, runtime, verify, workload
 from tilus.errors import TilusError
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +29,7 @@ def settings(monkeypatch, tmp_path):
 
 @pytest.fixture
 def v3():
-    return records._import(EXAMPLE).MatmulWGMMAV3
+    return loader.find(EXAMPLE, tilus.Script)
 
 
 def run(script, *words, version="v3"):
@@ -350,7 +351,7 @@ def test_timed_numbers_are_normal_and_the_same_each_time(v3):
 def test_a_record_is_about_a_kernel_in_the_repository(v3, tmp_path):
     copy = tmp_path / "matmul_v3.py"
     copy.write_text(EXAMPLE.read_text())
-    stranger = records._import(copy).MatmulWGMMAV3
+    stranger = loader.find(copy, tilus.Script)
     assert workload.kernel_file(v3) == "examples/hopper_matmul/matmul_v3.py"
     with pytest.raises(TilusError, match="--json must be used with a kernel below"):
         workload.kernel_file(stranger)

@@ -8,14 +8,11 @@ when it is written and when it is read, ratios are computed anew from the times 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import linecache
 import math
 import os
 import platform
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +21,11 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 from typing import Any
 
 import jsonschema
 
-from tilus import compiler, nvrtc, runtime
+from tilus import compiler, loader, nvrtc, runtime
 from tilus.emitter import emit
 from tilus.errors import ArgumentError
 from tilus.fingerprint import cuda_hash, program_hash
@@ -276,7 +272,7 @@ def staleness(record: Record, root: Path) -> tuple[str, ...]:
     hashes = {kernel["file"]: kernel["sha256"], **record.sources["measuring"]}
     changed = [f"{file} changed" for file, sha in hashes.items() if _file_hash(root / file) != sha]
     try:
-        cls = getattr(_import(root / kernel["file"]), kernel["class"])
+        cls = loader.find(root / kernel["file"], object, kernel["class"])
         for entry in record.sources["generated"]:
             if generated(cls, entry["schedule"], entry["arguments"]) != entry:
                 changed.append(f"the CUDA of {kernel['class']} at {entry['schedule']} changed")
@@ -292,13 +288,3 @@ def _file_hash(path: Path) -> str | None:
         return program_hash(path.read_text())
     except (OSError, SyntaxError):
         return None
-
-
-def _import(path: Path) -> Any:
-    """Run a kernel's file, as it is on the disk now, as a module of its own name."""
-    linecache.checkcache(str(path))  # the frontend reads sources through linecache
-    module = ModuleType(f"tilus_kernel_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module
-    exec(compile(path.read_text(), str(path), "exec"), vars(module))
-    return module

@@ -15,8 +15,6 @@ build ends if they do not, or if the broken kernel goes unnoticed.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from ladder import found
 from ladder.gallery import sources
-from tilus import Script, compiler, simulator
+from tilus import Script, compiler, loader, simulator
 from tilus.errors import TilusError
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def patched(lines: Sequence[str], diff: Sequence[str]) -> list[str]:
 def diagnose(source: Path) -> str:
     """Run the kernel in ``source`` under the timed schedule, then random ones, until it fails."""
     try:
-        kernel = compiler.lower(_script(source), {"n_size": N, "k_size": K})
+        kernel = compiler.lower(loader.find(source, Script)(**SCHEDULE), {"n_size": N, "k_size": K})
         for name, seed in _schedules():
             if wrong := _wrong(kernel, name, seed):
                 return f"wrong result: {wrong} of {M * N} elements, schedule {name}, seed {seed}"
@@ -70,17 +68,6 @@ def diagnose(source: Path) -> str:
 def _schedules() -> Iterator[tuple[str, int]]:
     yield "timed", 0
     yield from (("random", seed) for seed in range(SEEDS))
-
-
-def _script(source: Path) -> Any:
-    """Import the file and construct the script it defines."""
-    spec = importlib.util.spec_from_file_location(f"variant_{source.parent.name}", source)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    own = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Script)]
-    return own[0](**SCHEDULE)
 
 
 def _wrong(kernel: Any, schedule: str, seed: int) -> int:

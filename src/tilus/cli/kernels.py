@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import click
 
-from tilus import frontend, ir
+from tilus import frontend, ir, loader
 from tilus.dtypes import DType
 from tilus.errors import ArgumentError, LanguageError
 from tilus.script import Script, Tuned
@@ -24,31 +21,7 @@ Values = dict[str, ir.Scalar]
 def find(place: str) -> type[Script]:
     """Return the script class at ``FILE:CLASS``, or at ``FILE`` where it is the only one."""
     file, _, name = place.partition(":")
-    module = load(Path(file))
-    own = {n: c for n, c in vars(module).items() if is_script(c, module.__name__)}
-    if not name and len(own) == 1:
-        (name,) = own
-    if name not in own:
-        rule = f"FILE:CLASS with one of {', '.join(own) or 'no'} classes of {file}"
-        raise ArgumentError("KERNEL", rule, repr(place), "Name one.")
-    found: type[Script] = own[name]
-    return found
-
-
-def load(path: Path) -> ModuleType:
-    """Import a Python file; its folder may be imported from, as when it is run."""
-    if not path.is_file():
-        raise ArgumentError("KERNEL", "a Python file", repr(str(path)), "Check the path.")
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def is_script(thing: object, module: str) -> bool:
-    return inspect.isclass(thing) and issubclass(thing, Script) and thing.__module__ == module
+    return loader.find(Path(file), Script, name)
 
 
 def parse(words: Sequence[str]) -> Values:
