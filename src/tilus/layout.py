@@ -31,8 +31,7 @@ class Swizzle(IntEnum):
 
     def apply(self, offset: Any) -> Any:
         """Return byte offsets with bits 4 and up xor-ed with bits 7 and up, as the width needs."""
-        mask = max(self // 16 - 1, 0)
-        return offset ^ (((offset >> 7) & mask) << 4)
+        return offset ^ (((offset >> 7) & self // 16 - 1) << 4) if self else offset
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,17 @@ class SharedLayout:
         beginning; else 16."""
         return max(8 * self.swizzle, 16)
 
+    def offset(self, row: Any, column: Any) -> Any:
+        """Return where an element lies, in bytes from the start of the tile.
+
+        Takes numbers, arrays of them, and expressions of the kernel.
+        """
+        panel, inner = 0, column
+        if self.panels > 1:
+            panel, inner = column // self.panel_columns, column % self.panel_columns
+        flat = (row + panel * self.rows) * self.panel_columns + inner
+        return self.swizzle.apply(flat * self.element_bytes)
+
     def offsets(self) -> np.ndarray:
         """Return an int array of ``shape``: where each element lies, in elements from the start of
         the tile."""
@@ -82,10 +92,8 @@ class SharedLayout:
 @cache
 def _shared_offsets(layout: SharedLayout) -> np.ndarray:
     row, col = np.indices((layout.rows, layout.shape[-1]))
-    panel, inner = col // layout.panel_columns, col % layout.panel_columns
-    flat = (panel * layout.rows + row) * layout.panel_columns + inner
-    swizzled = layout.swizzle.apply(flat * layout.element_bytes) // layout.element_bytes
-    offsets = np.asarray(swizzled).reshape(layout.shape)
+    offsets: np.ndarray = layout.offset(row, col) // layout.element_bytes
+    offsets = offsets.reshape(layout.shape)
     offsets.setflags(write=False)
     return offsets
 

@@ -30,6 +30,8 @@ class Instructions(frontend.Inlined):
     shared_tensor = ops.alloc.shared_tensor
     register_tensor = ops.alloc.register_tensor
     store_global = ops.memory.store_global
+    load_shared = ops.shared.load_shared
+    store_shared = ops.shared.store_shared
     cast = ops.math.cast
     sync = ops.sync.sync
 

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies between shared memory and registers.
+
+Any register layout meets any shared layout: where each register of each thread lies is computed
+with both layouts' own index maths, and the widest access that fits all of them is taken. 8x8
+matrices of 16-bit elements, as ``mma`` wants them, move by ``ldmatrix`` and ``stmatrix``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from tilus.dtypes import uint32
+from tilus.ir import (
+    Const,
+    Emitter,
+    Expr,
+    Instruction,
+    Machine,
+    RegisterTensor,
+    SharedTensor,
+    Site,
+    Var,
+    reads,
+    writes,
+)
+from tilus.layout import RegisterLayout
+
+Direction = Literal["load", "store"]
+
+LOAD = """\
+template <class T> __device__ __forceinline__ void {name}(T *x, unsigned address) {{
+  {word} w[{count}];
+  asm volatile("{form} {places}, [%{count}];"
+               : {words} : "r"(address) : "memory");
+  memcpy(x, w, {nbytes});
+}}"""
+
+STORE = """\
+template <class T> __device__ __forceinline__ void {name}(const T *x, unsigned address) {{
+  {word} w[{count}];
+  memcpy(w, x, {nbytes});
+  asm volatile("{form} [%{count}], {places};"
+               :: {words}, "r"(address) : "memory");
+}}"""
+
+FORMS = {16: (4, "v4.b32"), 8: (2, "v2.b32"), 4: (1, "b32"), 2: (1, "b16"), 1: (1, "b8")}
+"""Bytes of an access: how many registers it takes, and its type in PTX."""
+
+
+def plain_helper(direction: Direction, nbytes: int) -> str:
+    """Return the device function that moves ``nbytes`` of neighbours between registers and shared
+    memory."""
+    count, form = FORMS[nbytes]
+    op = "ld" if direction == "load" else "st"
+    return _function(direction, f"{direction}_{nbytes}", f"{op}.shared.{form}", count, nbytes)
+
+
+def matrix_helper(direction: Direction, count: int, trans: str) -> str:
+    """Return the device function that moves ``count`` 8x8 matrices; PTX ISA, "ldmatrix"."""
+    op = "ldmatrix" if direction == "load" else "stmatrix"
+    form = f"{op}.sync.aligned.m8n8.x{count}{trans.replace('_', '.')}.shared.b16"
+    return _function(direction, f"{direction}_matrices_{count}{trans}", form, count, 4 * count)
+
+
+def _function(direction: Direction, name: str, form: str, count: int, nbytes: int) -> str:
+    load, word = direction == "load", "unsigned" if nbytes >= 4 else "unsigned short"
+    operand = ("=" if load else "") + ("r" if nbytes >= 4 else "h")
+    return (LOAD if load else STORE).format(
+        name=name,
+        form=form,
+        count=count,
+        nbytes=nbytes,
+        word=word,
+        places=f"{{{', '.join(f'%{i}' for i in range(count))}}}",
+        words=", ".join(f'"{operand}"(w[{i}])' for i in range(count)),
+    )
+
+
+@dataclass(frozen=True)
+class Access:
+    """One way to move registers: ``function`` moves ``registers`` of a thread at once.
+
+    A thread gives it the address of register ``register(t) + start`` of thread ``thread(t)``. Both
+    take thread numbers as an array or as an expression.
+    """
+
+    function: str
+    helper: str
+    registers: int
+    thread: Callable[[Any], Any] = lambda t: t
+    register: Callable[[Any], Any] = lambda t: t * 0
+
+    def addresses(self, places: np.ndarray) -> np.ndarray:
+        """Return what each thread passes in each access; ``places`` [threads, registers] holds
+        where registers lie."""
+        t = np.arange(places.shape[-2])[:, None]
+        starts = np.arange(0, places.shape[-1], self.registers)
+        found: np.ndarray = places[..., self.thread(t), self.register(t) + starts]
+        return found
+
+
+def matrices(direction: Direction, places: np.ndarray) -> Access | None:
+    """Return the access by 8x8 matrices of 16-bit elements, or None where the layouts are others.
+
+    In a matrix lane l holds elements 2 * (l % 4) and the next of row l / 4; transposed, of column
+    l / 4 (PTX ISA, "ldmatrix"). Lane l passes the address of row l % 8 of matrix l / 8.
+    """
+    *_, threads, registers = places.shape
+    if threads % 32 or registers % 2:
+        return None
+    count = 4 if registers % 8 == 0 else 2 if registers % 4 == 0 else 1
+    lanes = places.reshape(-1, threads // 32, 8, 4, registers // 2, 2)
+    pair = np.arange(4)[:, None, None] * 4 + np.arange(2) * 2
+    rows = lanes[:, :, :, :1, :, :1]
+    if (rows % 16 == 0).all() and (lanes == rows + pair).all():
+        return Access(
+            f"{direction}_matrices_{count}",
+            matrix_helper(direction, count, ""),
+            2 * count,
+            lambda t: t // 32 * 32 + t % 8 * 4,
+            lambda t: t // 8 % count * 2,
+        )
+    rows = lanes[:, :, :1]
+    if (rows % 16 == 0).all() and (lanes == rows + np.arange(8)[:, None, None, None] * 2).all():
+        return Access(
+            f"{direction}_matrices_{count}_trans",
+            matrix_helper(direction, count, "_trans"),
+            2 * count,
+            lambda t: t // 32 * 32 + t % 8 // 2,
+            lambda t: t // 8 % count * 2 + t % 2,
+        )
+    return None
+
+
+def vectors(direction: Direction, places: np.ndarray, nbytes: int, alignment: int) -> Access:
+    """Return the widest access of neighbours in one row: 16 bytes, or what ``alignment`` and the
+    layouts leave of them."""
+    for width in (16, 8, 4, 2):
+        count = width // nbytes
+        if alignment % width == 0 and count > 1 and places.shape[-1] % count == 0:
+            runs = places.reshape(*places.shape[:-1], -1, count)
+            even = runs[..., :1] % width == 0
+            if even.all() and (runs == runs[..., :1] + nbytes * np.arange(count)).all():
+                return Access(f"{direction}_{width}", plain_helper(direction, width), count)
+    return Access(f"{direction}_{nbytes}", plain_helper(direction, nbytes), 1)
+
+
+def distance(first: np.ndarray, other: np.ndarray) -> tuple[int, int] | None:
+    """Return x and d with ``other == (first ^ x) + d`` for every thread, or None.
+
+    A swizzle is an exclusive or of address bits, so that most addresses of a thread differ from its
+    first by constants.
+    """
+    for bits in (0, *range(5, 16)):
+        x = int(first.flat[0] ^ other.flat[0]) & ((1 << bits) - 1)
+        d = int(other.flat[0]) - int(first.flat[0] ^ x)
+        if np.array_equal((first ^ x) + d, other):
+            return x, d
+    return None
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The code that moves a register tile to or from a tile of shared memory."""
+
+    e: Emitter
+    direction: Direction
+    shared: SharedTensor
+    registers: RegisterTensor
+
+    def emit(self) -> None:
+        """Write one line an access, behind what all of them share."""
+        e, access = self.e, self._access()
+        e.helper(access.helper)
+        tile, t = (Var(name, uint32) for name in ("tile", "t"))
+        e.line(f"const unsigned {e.expr(tile)} = {e.shared(self._tile())};")
+        e.line(f"const unsigned {e.expr(t)} = {e.thread()};")
+        addresses = access.addresses(self._places())
+        name, first = e.registers(self.registers), self._address(access, t, 0)
+        for i in range(addresses.shape[-1]):
+            at, apart = first, distance(addresses[..., 0], addresses[..., i])
+            if apart is None:
+                at, apart = self._address(access, t, i * access.registers), (0, 0)
+            text = f"({at} ^ {apart[0]})" if apart[0] else at
+            text += f" + {apart[1]}" if apart[1] else ""
+            to = f"{name} + {i * access.registers}" if i else name
+            e.line(f"{access.function}({to}, {e.expr(tile)} + {text});")
+
+    @property
+    def layout(self) -> RegisterLayout:
+        """Where the elements of the register tile live."""
+        return self.e.register_layout(self.registers)
+
+    def _access(self) -> Access:
+        places, nbytes = self._places(), self.shared.dtype.nbytes
+        warps = self.e.threads.begin % 32 == 0
+        found = matrices(self.direction, places) if nbytes == 2 and warps else None
+        whole = self.e.shared_layout(self.shared)
+        several = self.shared.buffer.shape[:-2]
+        step = whole.rows * whole.shape[-1] * nbytes if several else 16
+        return found or vectors(self.direction, places, nbytes, step)
+
+    def _tile(self) -> SharedTensor:
+        """Return the whole tile that the tensor is, or lies in as a row."""
+        tensor, size = self.shared, self._tile_size
+        return replace(tensor, offset=tensor.offset // size * size) if self._is_row else tensor
+
+    @property
+    def _tile_size(self) -> int:
+        layout = self.e.shared_layout(self.shared)
+        return layout.rows * layout.shape[-1]
+
+    @property
+    def _is_row(self) -> bool:
+        return len(self.shared.shape) < len(self.e.shared_layout(self.shared).shape)
+
+    def _place(self, index: list[Any], first_row: Any) -> Any:
+        """Return the byte offset in the tile of the element at ``index`` of the tensor."""
+        row, column = index if len(index) == 2 else (first_row, index[0])
+        if self.shared.transposed:
+            row, column = column, row
+        return self.e.shared_layout(self.shared).offset(row, column)
+
+    def _places(self) -> np.ndarray:
+        """Return where each register lies [threads, registers]; for a row of a tile once for each
+        of its rows."""
+        index = list(np.moveaxis(self.layout.coordinates(), -1, 0))
+        rows = self.e.shared_layout(self.shared).rows if self._is_row else 1
+        first_row = np.arange(rows)[:, None, None] if self._is_row else 0
+        found: np.ndarray = self._place(index, first_row)
+        return found
+
+    def _address(self, access: Access, t: Var, start: int) -> str:
+        """Write the address, from the tile's start, of the access that begins at register
+        ``start``; return its name."""
+        e, last = self.e, len(self.layout.shape) - 1
+        index = [Var("at_row" if dim < last else "at_column", uint32) for dim in range(last + 1)]
+        for dim, i in enumerate(index):
+            text = self._coordinate(dim, access.thread(t), access.register(t) + start)
+            e.line(f"const unsigned {e.expr(i)} = {text};")
+        columns = self.e.shared_layout(self.shared).shape[-1]
+        first_row = self.shared.offset % self._tile_size // columns
+        at = Var("at", uint32)
+        e.line(f"const unsigned {e.expr(at)} = {e.expr(self._place(index, first_row))};")
+        return e.expr(at)
+
+    def _coordinate(self, dim: int, thread: Expr, register: Expr) -> str:
+        """Return a coordinate of the element in ``register`` of ``thread``; layouts begin at 0."""
+        text = self.layout.text(dim, "thread", self.e.expr(thread))
+        if isinstance(register, Const) and register.value == 0:
+            return text
+        return f"{text} + {self.layout.text(dim, 'register', self.e.expr(register))}"
+
+
+def _verify(op: Instruction, name: str, tensor: SharedTensor) -> None:
+    rank = len(tensor.shape)
+    rule = "a tile of one or two dimensions (index the leading ones)"
+    op.require(isinstance(tensor, SharedTensor) and rank <= 2, name, rule, f"{rank} dimensions")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class load_shared(Instruction):
+    """Read the tile ``src`` from shared memory into registers of the current threads.
+
+    ``src`` has one or two dimensions and may be a transposed view. Other threads' writes to it are
+    seen once a barrier lies between them and this.
+
+    NumPy: out = src.copy()
+    PTX:   ld.shared; ldmatrix for operands of mma
+    """
+
+    effects = (reads("src"), writes("out"))
+    src: SharedTensor
+    out: RegisterTensor
+
+    @classmethod
+    def result(cls, site: Site, /, **arguments: Any) -> RegisterTensor:
+        src = arguments["src"]
+        return RegisterTensor(site.name, src.dtype, src.shape, site.threads)
+
+    def verify(self) -> None:
+        _verify(self, "src", self.src)
+
+    def emit(self, e: Emitter) -> None:
+        e.declare(self.out, None)
+        Copy(e, "load", self.src, self.out).emit()
+
+    def simulate(self, m: Machine) -> None:
+        m.define(self.out, m.load_shared(self.src))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class store_shared(Instruction):
+    """Write the register tile ``src`` to the tile ``dst`` of shared memory.
+
+    Both have the same shape and type; ``dst`` may be a transposed view. Other threads see the
+    values once a barrier lies between this and them.
+
+    NumPy: dst[...] = src
+    PTX:   st.shared; stmatrix for fragments of mma
+    """
+
+    effects = (reads("src"), writes("dst"))
+    dst: SharedTensor
+    src: RegisterTensor
+
+    def verify(self) -> None:
+        _verify(self, "dst", self.dst)
+        shape, dtype, held = self.dst.shape, self.dst.dtype, self.src.threads
+        self.require(
+            self.src.shape == shape, "src", f"of shape {list(shape)}", list(self.src.shape)
+        )
+        self.require(self.src.dtype == dtype, "src", f"of type {dtype}", self.src.dtype)
+        rule = "spread over the registers of the current group"
+        self.require(not self.src.replicated, "src", rule, "a tensor that each thread holds whole")
+        self.require(held == self.threads, "src", f"held by {self.threads.role}", held.role)
+
+    def emit(self, e: Emitter) -> None:
+        Copy(e, "store", self.dst, self.src).emit()
+
+    def simulate(self, m: Machine) -> None:
+        m.store_shared(self.dst, m.registers(self.src))
