@@ -4,6 +4,7 @@
 from tilus import utils
 from tilus.autotune import autotune
 from tilus.dtypes import (
+    bfloat16,
     boolean,
     float16,
     float32,
@@ -38,6 +39,7 @@ __all__ = [
     "SimulationError",
     "TilusError",
     "autotune",
+    "bfloat16",
     "boolean",
     "float16",
     "float32",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -69,11 +70,13 @@ uint16 = DType("uint16", "u", 16, np.uint16, "unsigned short", "u16", "UINT16")
 uint32 = DType("uint32", "u", 32, np.uint32, "unsigned", "u32", "UINT32")
 uint64 = DType("uint64", "u", 64, np.uint64, "unsigned long long", "u64", "UINT64")
 float16 = DType("float16", "f", 16, np.float16, "half_t", "f16", "FLOAT16")
+bfloat16 = DType("bfloat16", "f", 16, ml_dtypes.bfloat16, "half_t", "bf16", "BFLOAT16")
 float32 = DType("float32", "f", 32, np.float32, "float", "f32", "FLOAT32")
 float64 = DType("float64", "f", 64, np.float64, "double", "f64", "FLOAT64")
 
 ALL: tuple[DType, ...] = (
-    boolean, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64,
+    boolean, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+    float16, bfloat16, float32, float64,
 )  # fmt: skip
 
 

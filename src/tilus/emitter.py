@@ -477,19 +477,19 @@ def literal(value: Scalar, dtype: DType) -> str:
     if dtype.kind == "b":
         return "true" if value else "false"
     if dtype.is_float:
-        return float_literal(float(value), dtype.bits)
+        return float_literal(float(value), dtype)
     suffix = ("u" if dtype.kind == "u" else "") + ("ll" if dtype.bits == 64 else "")
     if value == -(1 << (dtype.bits - 1)):  # C has no negative literals: 2147483648 is no int
         return f"({value + 1}{suffix} - 1)"
     return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
 
 
-def float_literal(value: float, bits: int) -> str:
+def float_literal(value: float, dtype: DType) -> str:
     """Return a float as an exact C literal; NaN, infinity and all of 16 bits by their bits."""
-    if bits == 16:
-        return f"(half_t){np.float16(value).view(np.uint16):#06x}"
+    if dtype.bits == 16:
+        return f"(half_t){np.array(value, dtype.numpy).view(np.uint16):#06x}"
     if value != value or value in (float("inf"), float("-inf")):
         sign = "-" if value == float("-inf") else ""
         word = "0x7fffffff" if value != value else "0x7f800000"
         return f"({sign}__int_as_float({word}))"
-    return f"{value!r}f" if bits == 32 else repr(value)
+    return f"{value!r}f" if dtype.bits == 32 else repr(value)

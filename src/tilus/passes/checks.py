@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 
-from tilus.dtypes import float16
 from tilus.errors import LanguageError, Location
 from tilus.ir import (
     Declare,
@@ -43,9 +42,10 @@ def check(function: Function) -> None:
 
 
 def _check_scalar(var: Var, location: Location) -> None:
-    """Refuse float16, which generated CUDA carries as bits and cannot compute with."""
-    if var.dtype == float16:
-        message = f"'{var.name}' must be of a type that scalars have, got float16; take float32"
+    """Refuse 16-bit floats, which generated CUDA carries as bits and cannot compute with."""
+    if var.dtype.is_float and var.dtype.bits == 16:
+        rule = "of a type that scalars have"
+        message = f"'{var.name}' must be {rule}, got {var.dtype}; take float32"
         raise LanguageError(message, location)
 
 
