@@ -13,6 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 import tilus
 from tilus import ir, loader, simulator
 
@@ -38,6 +40,24 @@ class _use(ir.Instruction):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class _put(ir.Instruction):
+    """Store a number as element ``at`` of a view, on either backend."""
+
+    view: ir.GlobalTensor
+    at: ir.ExprLike
+    x: ir.ExprLike
+
+    def emit(self, e: ir.Emitter) -> None:
+        x = ir.cast(self.x, self.view.dtype)
+        e.line(f"{e.pointer(self.view)}[{e.expr(self.at)}] = {e.expr(x)};")
+
+    def simulate(self, m: ir.Machine) -> None:
+        value = ir.wrap(m.value(ir.cast(self.x, self.view.dtype)), self.view.dtype)
+        values = np.array([value], self.view.dtype.numpy)
+        m.store_global(self.view, [int(m.value(self.at))], values)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _make(ir.Instruction):
     """Yield a tensor in shared memory that bears the name it is assigned to."""
 
@@ -54,10 +74,54 @@ class _make(ir.Instruction):
         self.require(self.rows % 8 == 0, "rows", "a multiple of 8", self.rows)
 
 
-class Probe(tilus.Script):
-    """A script with two instructions that exist for tests only."""
+class Methods:
+    """What kernels of the tests call, on the device and in Python."""
+
+    def clamp(self, x, low, high):
+        """Return from one branch after another."""
+        if x < low:
+            return low
+        elif x > high:
+            return high
+        return x
+
+    def order(self, a, b):
+        """Return two numbers from either side, one of them a compile-time value."""
+        if a > b:
+            if a > 5:
+                a -= 5
+                return b, a, 1
+            c = a * 2
+        else:
+            c = b
+            return c, a, 0
+        c += 1
+        return c, b, 2
+
+    def report_if_positive(self, x):
+        """Return nothing, early."""
+        if x <= 0:
+            return
+        for i in range(x):
+            if i == 2:
+                break
+            self.use(i)
+
+    def sign(self, x):
+        """Mix compile-time and run-time conditions."""
+        if True:
+            if x > 0:
+                return 1
+        if x == 0:
+            return 0
+        return -1
+
+
+class Probe(Methods, tilus.Script):
+    """A script with three instructions that exist for tests only."""
 
     use = _use
+    put = _put
     make = _make
 
 
@@ -66,7 +130,7 @@ def script(function: Callable[..., None]) -> Probe:
     return type(function.__name__, (Probe,), {"__call__": function})()
 
 
-class Python:
+class Python(Methods):
     """Stands for ``self`` where Python itself runs a kernel."""
 
     def __init__(self) -> None:

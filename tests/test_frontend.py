@@ -220,7 +220,21 @@ def phases_in_a_word(self, n: int32, m: int32):
     self.use(bits)
 
 
+def methods_return_early(self, n: int32, m: int32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    self.use(self.clamp(n, 0, 5))
+    self.use(self.clamp(self.clamp(m, n, 9), 1, 4) + self.sign(m))
+    total = 0
+    for i in range(n):
+        a, b, c = self.order(i, m)
+        total += a * 3 + b + c
+        self.report_if_positive(i - m)
+    self.use(total)
+    self.use(self.clamp(3, 4, 5))
+
+
 PROGRAMS = [
+    methods_return_early,
     phases_in_a_word,
     containers_keep_values, and_or_of_numbers,
     straight_line, loops, conditions, early_return, loop_counter_assigned, snapshots,

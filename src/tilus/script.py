@@ -43,6 +43,8 @@ class Instructions(frontend.Inlined):
 
     blockIdx = frontend.Dim3.builtin("blockIdx")
     gridDim = frontend.Dim3.builtin("gridDim")
+    fast_divmod = staticmethod(frontend.fast_divmod)
+    static_assert = staticmethod(frontend.static_assert)
 
 
 class Class(Instructions):

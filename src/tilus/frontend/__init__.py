@@ -16,6 +16,7 @@ from tilus.errors import LanguageError
 from tilus.frontend import source
 from tilus.frontend.builder import Builder
 from tilus.frontend.expressions import Frame
+from tilus.frontend.scalars import fast_divmod, static_assert
 from tilus.frontend.scopes import (
     Attributes,
     Dim3,
@@ -35,10 +36,12 @@ __all__ = [
     "Inlined",
     "Parameter",
     "Range",
+    "fast_divmod",
     "kernel_function",
     "parameters",
     "single_thread",
     "single_warp",
+    "static_assert",
     "thread_group",
     "trace",
     "warp_group",

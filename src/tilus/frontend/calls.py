@@ -11,12 +11,14 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from tilus import ir
+from tilus.dtypes import DType
 from tilus.errors import LanguageError
 from tilus.frontend import source
 from tilus.frontend.builder import Builder
 from tilus.frontend.expressions import Expressions, Frame, flatten
+from tilus.frontend.scalars import RUNTIME_BUILTINS, convert, refuse_runtime
 from tilus.frontend.scopes import Range
-from tilus.frontend.values import RUNTIME_BUILTINS, Inlined, contains_runtime
+from tilus.frontend.values import Inlined, contains_runtime
 
 MAX_DEPTH = 64
 MUTATING = frozenset(
@@ -68,6 +70,9 @@ class Calls(Expressions):
     ) -> Any:
         """Build an instruction, verify it, and append it to the program; return its result."""
         arguments = bind_instruction(cls, args, kwargs)
+        value = cls.scalar(**arguments)
+        if value is not None:
+            return value
         where, threads = self.at(node), self.builder.threads
         facts: dict[str, Any] = {"location": where, "threads": threads}
         if any(f.name == "out" for f in fields(cls)):
@@ -114,8 +119,12 @@ class Calls(Expressions):
             return super(self.frame.outer["__class__"], next(iter(self.frame.names.values())))
         if callee is range and contains_runtime(args):
             return Range(*args)
-        if contains_runtime(args) and callee in RUNTIME_BUILTINS:
-            return RUNTIME_BUILTINS[callee](*args)
+        if isinstance(callee, DType):
+            return convert(callee, *args)
+        if contains_runtime(args):
+            if callee in RUNTIME_BUILTINS:
+                return RUNTIME_BUILTINS[callee](*args)
+            refuse_runtime(callee)
         if not callable(callee):
             raise LanguageError(f"a {type(callee).__name__} cannot be called")
         if self.changes_container(callee):  # which keeps the values of now, as names do
@@ -144,6 +153,9 @@ def bind_instruction(
 ) -> dict[str, Any]:
     """Match arguments with an instruction's fields; lists become tuples, as nodes are frozen."""
     names = cls.parameters()
+    if cls.variadic:
+        fixed = len(names) - 1
+        args = [*args[:fixed], tuple(args[fixed:])] if len(args) > fixed else args
     if len(args) > len(names):
         raise LanguageError(
             f"{cls.__name__}: takes at most {len(names)} arguments, got {len(args)}"

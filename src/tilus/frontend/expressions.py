@@ -51,7 +51,10 @@ class Frame:
     outer: dict[str, Any] = field(default_factory=dict)
     writes: dict[str, int] = field(default_factory=dict)
     loops: list[Any] = field(default_factory=list)
+    rest: list[Sequence[ast.stmt]] = field(default_factory=list)
+    """What is still to be carried out, innermost block last."""
     result: Any = None
+    results: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.outer = self.source.outer_names()

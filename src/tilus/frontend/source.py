@@ -90,6 +90,11 @@ def assigned(nodes: Iterable[ast.AST]) -> Counter[str]:
     )
 
 
+def contains_return(nodes: Iterable[ast.AST]) -> bool:
+    """Say whether one of ``nodes`` may return from the function they are in."""
+    return any(isinstance(node, ast.Return) for node in _walk(nodes))
+
+
 def _walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for node in nodes:
         yield node

@@ -17,8 +17,8 @@ from tilus.frontend.builder import Binding, Place, Scope
 from tilus.frontend.expressions import refuse
 from tilus.frontend.scopes import Range, describe
 from tilus.frontend.scopes import Scope as ThreadScope
-from tilus.frontend.source import assigned
-from tilus.frontend.values import MISSING, Unreadable, scalar
+from tilus.frontend.source import assigned, contains_return
+from tilus.frontend.values import MISSING, NUMBERS, Unreadable, same_number, scalar
 from tilus.ir.expr import common_dtype
 
 
@@ -44,9 +44,11 @@ class Tracer(Assignments):
 
     def run(self, body: Sequence[ast.stmt]) -> Flow:
         """Carry out statements until one of them leaves."""
-        for node in body:
+        for i, node in enumerate(body):
+            self.frame.rest.append(body[i + 1 :])
             with self.located(node):
                 flow = self.execute(node)
+            self.frame.rest.pop()
             if flow is not Flow.NEXT:
                 return flow
         return Flow.NEXT
@@ -91,6 +93,8 @@ class Tracer(Assignments):
         if isinstance(test, ir.Const) or not isinstance(test, ir.Expr):
             return self.run(node.body if self.known(test, "the condition") else node.orelse)
         where = self.at(node.test)
+        if self.splits(node):
+            return self.split(node, test, where)
         names = assigned([*node.body, *node.orelse])
         self.builder.promote(self.frame.names, names, where)
         sides = [self.side(node.body), self.side(node.orelse)]
@@ -104,6 +108,53 @@ class Tracer(Assignments):
         self.builder.enter("branch")
         flow = self.run(body)
         return Side(flow, *self.builder.undo())
+
+    def splits(self, node: ast.If) -> bool:
+        """Say whether a method may return from this run-time ``if``."""
+        frame = self.frame
+        inside = frame.loops or len(self.builder.scopes) > frame.depth
+        return len(self.frames) > 1 and not inside and contains_return([node])
+
+    def split(self, node: ast.If, test: ir.Expr, where: Location) -> Flow:
+        """Trace the rest of a method once on either side of an ``if`` that may return.
+
+        ``if c: return a``, then ``b`` is ``if c: result = a`` with ``else: b``.
+        """
+        frame, rest = self.frame, self.frame.rest
+        tail = [stmt for part in reversed(rest) for stmt in part]
+        frame.rest, frame.depth = [], frame.depth + 1
+        sides, results = [], []
+        for body in (node.body, node.orelse):
+            frame.result = None
+            sides.append(self.side([*body, *tail]))
+            results.append(frame.result)
+        frame.rest, frame.depth = rest, frame.depth - 1
+        for side in sides:  # the method's own names end with it
+            own = [place for place, (b, _) in side.bound.items() if b.store is frame.names]
+            for place in own:
+                del side.bound[place]
+        self.merge(sides, where)
+        frame.result = self.join(results, sides, where)
+        then, orelse = (tuple(side.scope.body) for side in sides)
+        self.builder.emit(ir.If(location=where, cond=ir.truth(test), then=then, orelse=orelse))
+        return Flow.RETURN
+
+    def join(self, values: Sequence[Any], sides: Sequence[Side], where: Location) -> Any:
+        """Return what a method has returned, whichever side ran."""
+        first, name = values[0], self.frame.source.node.name
+        if all(v is first or (type(v) in NUMBERS and same_number(v, first)) for v in values):
+            return first
+        if all(scalar(v) for v in values):
+            self.choose(Binding(self.frame.results, name, None, None, where), values, sides, where)
+            return self.frame.results[name]
+        if type(first) is tuple and all(type(v) is tuple and len(v) == len(first) for v in values):
+            return tuple(self.join(parts, sides, where) for parts in zip(*values, strict=True))
+        found = " and ".join(describe(v) for v in values)
+        raise LanguageError(
+            f"the returns of '{name}' must give numbers, tuples of as many numbers, or one and the "
+            f"same thing, got {found}; assign what differs inside of the 'if'",
+            where,
+        )
 
     def merge(self, sides: Sequence[Side], where: Location) -> None:
         """Make variables of names that are numbers after every branch; others end with theirs."""
@@ -259,7 +310,7 @@ class Tracer(Assignments):
             return Flow.END if inside else Flow.RETURN
         if inside:
             raise LanguageError(
-                "a method cannot return from inside run-time control flow; "
+                "a method cannot return from inside a run-time loop or a thread group; "
                 "assign a variable and return it at the end"
             )
         self.frame.result = value

@@ -6,7 +6,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import reduce
 from typing import Any
 
 from tilus import ir
@@ -41,6 +40,11 @@ def scalar(value: object) -> bool:
     return type(value) in NUMBERS or isinstance(value, ir.Expr)
 
 
+def same_number(a: object, b: object) -> bool:
+    """Say whether two compile-time numbers are one: 1, 1.0 and True are three."""
+    return type(a) is type(b) and a == b
+
+
 def map_expressions(value: Any, change: Callable[[ir.Expr], ir.Expr]) -> Any:
     """Return ``value`` with every expression in it changed, itself where nothing changes."""
     if isinstance(value, ir.Expr):
@@ -61,29 +65,6 @@ def map_expressions(value: Any, change: Callable[[ir.Expr], ir.Expr]) -> Any:
         return replace(value, **other) if other else value
     return value
 
-
-def minimum(*values: Any) -> ir.Expr:
-    """Return the least of run-time values."""
-    return _fold("min", values)
-
-
-def maximum(*values: Any) -> ir.Expr:
-    """Return the greatest of run-time values."""
-    return _fold("max", values)
-
-
-def absolute(x: ir.Expr) -> ir.Expr:
-    """Return the magnitude of a run-time value."""
-    return ir.apply("max", x, -x)
-
-
-def _fold(op: str, values: tuple[Any, ...]) -> ir.Expr:
-    first, *rest = values[0] if len(values) == 1 else values
-    return reduce(lambda a, b: ir.apply(op, a, b), rest, ir.as_expr(first))
-
-
-RUNTIME_BUILTINS: dict[Any, Callable[..., ir.Expr]] = {min: minimum, max: maximum, abs: absolute}
-"""Python's functions that also work on run-time values, and what they do there."""
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,

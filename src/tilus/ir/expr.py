@@ -43,6 +43,15 @@ class Operator:
     floor: str | None = None
 
 
+def unsigned_divmod(a: int, b: int) -> tuple[int, int]:
+    """Return quotient and remainder of int32 values whose author has promised a >= 0 and b > 0."""
+    if a < 0 or b < 1:
+        raise ArithmeticError(
+            f"fast_divmod: a must be at least 0 and b at least 1, got {a} and {b}"
+        )
+    return divmod(a, b)
+
+
 OPERATORS: dict[str, Operator] = {
     row.symbol: row
     for row in (
@@ -52,6 +61,8 @@ OPERATORS: dict[str, Operator] = {
         Operator("/", operator.truediv, "({0} / {1})"),
         Operator("//", operator.floordiv, "({0} / {1})", floor="floor_div({0}, {1})"),
         Operator("%", operator.mod, "({0} % {1})", floor="floor_mod({0}, {1})"),
+        Operator("udiv", lambda a, b: unsigned_divmod(a, b)[0], "(int)((unsigned){0} / {1})"),
+        Operator("umod", lambda a, b: unsigned_divmod(a, b)[1], "(int)((unsigned){0} % {1})"),
         Operator("<<", operator.lshift, "({0} << {1})"),
         Operator(">>", operator.rshift, "({0} >> {1})"),
         Operator("&", operator.and_, "({0} & {1})"),
@@ -118,6 +129,29 @@ class Expr:
     def __rmod__(self, other: ExprLike) -> Expr:
         return apply("%", other, self)
 
+    def __divmod__(self, other: ExprLike) -> tuple[Expr, Expr]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: ExprLike) -> tuple[Expr, Expr]:
+        return other // self, other % self
+
+    def __pow__(self, exponent: object) -> Expr:
+        if type(exponent) is not int or exponent < 0:
+            what = "a run-time value" if isinstance(exponent, Expr) else repr(exponent)
+            rule = "the exponent of a run-time value must be a compile-time integer of at least 0"
+            raise TypeError(f"{rule}, got {what}; write 1 << n for 2 ** n, or a loop")
+        return power(self, exponent)
+
+    def __rpow__(self, base: object) -> Expr:
+        raise TypeError(
+            f"the exponent in {base} ** n must be a compile-time integer, got a run-time value; "
+            "write 1 << n for 2 ** n, or a loop"
+        )
+
+    def __abs__(self) -> Expr:
+        x = cast(self, int32) if self.dtype == boolean else self
+        return x if x.dtype.kind == "u" else apply("max", x, -x)
+
     def __lshift__(self, other: ExprLike) -> Expr:
         return apply("<<", self, other)
 
@@ -178,10 +212,16 @@ class Expr:
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        raise TypeError("a run-time value has no truth value while the kernel is being built")
+        raise TypeError(
+            "a run-time value has no truth value while the kernel is being built; "
+            "write an if statement or a loop in the kernel"
+        )
 
     def __index__(self) -> int:
-        raise TypeError("a run-time value cannot be used where Python needs a compile-time integer")
+        raise TypeError(
+            "a run-time value cannot be used where Python needs a compile-time integer; "
+            "annotate the parameter with int, or use the operators of the language"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,6 +375,16 @@ def apply(op: str, *operands: ExprLike) -> Expr:
         return Const(compute(op, [x.value for x in args], result), result)  # type: ignore[attr-defined]
     simple = neutral(op, args, dtype)
     return Operation(op, tuple(args), result) if simple is None else simple
+
+
+def power(base: Expr, exponent: int) -> Expr:
+    """Build ``base ** exponent`` from products, the fewer the more factors are alike."""
+    base = cast(base, int32) if base.dtype == boolean else base
+    if exponent < 2:
+        return base if exponent else cast(1, base.dtype)
+    half = power(base, exponent // 2)
+    square = half * half
+    return square * base if exponent % 2 else square
 
 
 def compute(op: str, values: Sequence[Scalar], dtype: DType) -> Scalar:

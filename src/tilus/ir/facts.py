@@ -7,6 +7,7 @@ from collections.abc import Set
 
 from tilus.ir.expr import Builtin, Cast, Const, Element, Expr, Operation, Select, Var, children
 
+_PROMISED = {"udiv", "umod"}  # whose operands the author says are not negative
 _MONOTONE = {"+", "*", "//", "<<", ">>", "min", "|", "^"}
 
 
@@ -43,4 +44,4 @@ def nonnegative(x: Expr, known: Set[Var]) -> bool:
             return any(nonnegative(a, known) for a in args)
         case Operation(op=op, args=args) if op in _MONOTONE:
             return all(nonnegative(a, known) for a in args)
-    return False
+    return isinstance(x, Operation) and x.op in _PROMISED

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol
 
 from tilus.errors import LanguageError, Location
 from tilus.ir.expr import ExprLike, Scalar
@@ -72,12 +72,16 @@ class Instruction(Stmt):
     ``issuer``: who carries it out: ``"thread"`` (any threads, each for itself), ``"warp"``,
     ``"warpgroup"``, ``"group"`` (the current one, together) or ``"block"`` (all threads of the
     block, outside of groups). ``proxy``: ``"generic"`` or ``"async"``, the path its memory accesses
-    take.
+    take. ``variadic``: the last parameter takes all further positional arguments, as a tuple.
+    ``operators``: what the language means by it on tiles, where that is not its name; see
+    :func:`implementing`.
     """
 
     issuer: ClassVar[Literal["thread", "warp", "warpgroup", "group", "block"]] = "thread"
     proxy: ClassVar[Literal["generic", "async"]] = "generic"
     effects: ClassVar[tuple[Effect, ...]] = ()
+    operators: ClassVar[tuple[str, ...]] = ()
+    variadic: ClassVar[bool] = False
     threads: Threads
 
     @classmethod
@@ -93,6 +97,11 @@ class Instruction(Stmt):
         ``arguments`` holds exactly what the kernel passed; ``site`` says where and for whom.
         """
         raise NotImplementedError(cls.__name__)
+
+    @classmethod
+    def scalar(cls, /, **arguments: Any) -> Any:
+        """Return what the call means on numbers; None where it is an instruction on tiles."""
+        return None
 
     def verify(self) -> None:
         """Raise :class:`LanguageError` where a rule of the instruction is broken; see
@@ -264,6 +273,9 @@ class Machine(Protocol):
 
     def init_barriers(self, barrier: Barrier) -> None:
         """Initialise the array of ``barrier``."""
+
+    def fail(self, verdict: str, message: str, **facts: object) -> NoReturn:
+        """Stop the simulation with a verdict on the kernel, for the current place and role."""
 
     def arrive(self, barrier: Barrier, count: int, expect_bytes: int = 0) -> None:
         """Count ``count`` arrivals after adding ``expect_bytes`` to the pending bytes."""
