@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference is the docstrings of the instructions; autodoc shows them as a kernel sees them."""
+"""The reference is the docstrings of the instructions; autodoc shows them as a kernel sees them.
+
+::
+
+    .. instructions:: tma wgmma      the entry of every instruction of these modules of tilus.ops
+    :op:`wgmma.mma`                  the name of an instruction, linked to its entry
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import MISSING
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
-from sphinx.util.docutils import SphinxRole
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-import tilus.ops  # noqa: F401  (defines the instructions)
+from tilus import Script
 from tilus.ir import Instruction, instructions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sphinx.application import Sphinx
 
 MEANING = re.compile(r"^(NumPy|PTX): +(.*)$")
@@ -39,6 +49,39 @@ def _optional(field: Any) -> bool:
 def meanings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Turn the two lines ``NumPy: ...`` and ``PTX: ...`` of a docstring into fields."""
     lines[:] = [MEANING.sub(r":\1: ``\2``", line) for line in lines]
+
+
+def offered() -> Iterator[type[Instruction]]:
+    """Yield what a kernel reaches as ``self.<name>`` or ``self.<unit>.<name>``."""
+    known = set(instructions())
+    for name in dir(Script):
+        value = getattr(Script, name)
+        for found in vars(value).values() if isinstance(value, ModuleType) else (value,):
+            if isinstance(found, type) and found in known:
+                yield found
+
+
+def entries(unit: str) -> list[str]:
+    """Return the full names of the instructions that a module of tilus.ops offers, as they stand.
+
+    Raises :class:`ExtensionError` where it offers none.
+    """
+    module = f"tilus.ops.{unit}"
+    own = {c.__name__ for c in offered() if c.__module__ == module}
+    if not own:
+        raise ExtensionError(f"{module} offers kernels no instruction")
+    return [f"{module}.{name}" for name in vars(sys.modules[module]) if name in own]
+
+
+class Instructions(SphinxDirective):
+    """The entries of all instructions of some modules; a new instruction appears by itself."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        names = [name for unit in self.arguments[0].split() for name in entries(unit)]
+        return self.parse_text_to_nodes("".join(f".. autoclass:: {name}\n" for name in names))
 
 
 def find(name: str) -> str:
@@ -68,7 +111,8 @@ class Op(SphinxRole):
 
 
 def setup(app: Sphinx) -> None:
-    """Register the hooks and the role."""
+    """Register the hooks, the role and the directive."""
     app.add_role("op", Op())
+    app.add_directive("instructions", Instructions)
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-docstring", meanings)

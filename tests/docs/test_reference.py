@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every instruction that a kernel can call has its entry, made from its docstring."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from ladder import reference
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "instructions.rst"
+
+
+def listed() -> list[str]:
+    """Return the modules of tilus.ops that the page names."""
+    lines = re.findall(
+        r"^\.\. instructions:: (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return [unit for line in lines for unit in line.split()]
+
+
+def test_the_page_names_every_module_once() -> None:
+    offering = {cls.__module__.removeprefix("tilus.ops.") for cls in reference.offered()}
+    assert sorted(listed()) == sorted(offering)
+
+
+def test_every_instruction_has_an_entry() -> None:
+    made = {name for unit in listed() for name in reference.entries(unit)}
+    assert made == {f"{cls.__module__}.{cls.__name__}" for cls in reference.offered()}
+    assert "tilus.ops.tma.global_to_shared" in made
+    assert "tilus.ops.memory.store_global" in made
+
+
+def test_helpers_are_no_entries() -> None:
+    assert not [name for name in reference.entries("wgmma") if name.rpartition(".")[2][0] == "_"]
+
+
+def test_a_module_without_instructions_is_refused() -> None:
+    with pytest.raises(ExtensionError, match=r"tilus\.ops\.nothing offers kernels no instruction"):
+        reference.entries("nothing")
+
+
+def test_an_entry_shows_arguments_effect_and_instruction(tmp_path: Path) -> None:
+    (tmp_path / "index.rst").write_text(
+        "Page\n====\n\n.. instructions:: mbarrier\n\n:op:`arrive`\n"
+    )
+    settings = {"extensions": ["sphinx.ext.autodoc", "ladder.reference"], "add_module_names": False}
+    folders = tmp_path, None, tmp_path / "out", tmp_path / "trees"
+    Sphinx(*folders, "html", settings, status=None, warning=None).build()
+    html = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
+    assert "arrive(barrier, count=1)" in text
+    assert "barrier.pending_arrivals -= count * threads" in text
+    assert 'href="#tilus.ops.mbarrier.arrive"' in html
