@@ -112,6 +112,7 @@ class Emitter:
         self._helpers: dict[str, None] = {}
         self._depth = 1
         self._names: dict[object, str] = {}
+        self._declared: set[RegisterTensor] = set()
         self._taken: set[str] = set()
         self._barriers: dict[Threads, int] = {}
         self._accumulated = self._find_accumulated()
@@ -222,6 +223,9 @@ class Emitter:
 
     def declare(self, tensor: RegisterTensor, init: Scalar | None) -> None:
         name = self.name(tensor)
+        if tensor in self._declared and init is None:
+            return
+        self._declared.add(tensor)
         if tensor in self.plan.bits:
             ones = (1 << tensor.shape[0]) - 1 if init else 0
             self.line(f"unsigned {name} = {ones:#x};  // one bit an element")

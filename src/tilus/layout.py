@@ -169,6 +169,56 @@ class RegisterLayout:
                 yield d
 
 
+@dataclass(frozen=True)
+class WarpGrid:
+    """How warps share a matrix product [m, n]: ``rows`` of them along m, ``columns`` along n.
+
+    Warp w takes row w % rows of the grid; warps beyond ``rows * columns`` do what others do too.
+    """
+
+    rows: int
+    columns: int
+
+
+def warp_grid(m: int, n: int, warps: int) -> WarpGrid:
+    """Return the grid whose warps read least: each takes 16 x 8 blocks, as square as can be.
+
+    As many warps as possible have work of their own; of equals, the grid with wider tiles wins.
+    """
+    grids = [
+        WarpGrid(rows, columns)
+        for rows in range(1, warps + 1)
+        for columns in range(1, warps // rows + 1)
+        if warps % (rows * columns) == m % (16 * rows) == n % (8 * columns) == 0
+    ]
+    return min(grids, key=lambda g: (-g.rows * g.columns, m / g.rows + n / g.columns, g.columns))
+
+
+def accumulator(m: int, n: int, grid: WarpGrid, threads: int) -> RegisterLayout:
+    """Return the layout of a matrix [m, n] whose 16 x 8 blocks lie as tensor cores keep sums.
+
+    PTX ISA, "Matrix fragments for mma.m16n8k16": C and D; two blocks side by side are its A of
+    16-bit type. Blocks of 16 rows go round the warps, columns are cut into one piece for each.
+    """
+    columns = n // grid.columns
+    across = [Digit(1, "thread", 32 * grid.rows, grid.columns, columns)] if grid.columns > 1 else []
+    return RegisterLayout(
+        shape=(m, n),
+        threads=threads,
+        registers=m * columns // (32 * grid.rows),
+        digits=(
+            Digit(1, "register", 1, 2, 1),
+            Digit(0, "register", 2, 2, 8),
+            Digit(1, "register", 4, columns // 8, 8),
+            Digit(0, "register", columns // 2, m // (16 * grid.rows), 16 * grid.rows),
+            Digit(1, "thread", 1, 4, 2),
+            Digit(0, "thread", 4, 8, 1),
+            Digit(0, "thread", 32, grid.rows, 16),
+            *across,
+        ),
+    )
+
+
 def wgmma_accumulator(m: int, n: int) -> RegisterLayout:
     """Return the layout of a WGMMA accumulator of ``m`` (a multiple of 64) by ``n`` over 128
     threads.
@@ -176,18 +226,34 @@ def wgmma_accumulator(m: int, n: int) -> RegisterLayout:
     PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16": matrix D. Blocks of 64 rows follow
     each other.
     """
+    return accumulator(m, n, WarpGrid(4, 1), 128)
+
+
+def mma_left(m: int, k: int, grid: WarpGrid, threads: int) -> RegisterLayout:
+    """Return the layout of the left operand [m, k] of ``mma.m16n8k16``: warps of one row of the
+    grid hold the same."""
+    return accumulator(m, k, WarpGrid(grid.rows, 1), threads)
+
+
+def mma_right(k: int, n: int, grid: WarpGrid, threads: int) -> RegisterLayout:
+    """Return the layout of the right operand [k, n] of ``mma.m16n8k16``: warps of one column of the
+    grid hold the same.
+
+    PTX ISA, "Matrix fragments for mma.m16n8k16": B of 16-bit type.
+    """
+    columns = n // grid.columns
     return RegisterLayout(
-        shape=(m, n),
-        threads=128,
-        registers=m * n // 128,
+        shape=(k, n),
+        threads=threads,
+        registers=k * columns // 32,
         digits=(
-            Digit(1, "register", 1, 2, 1),
+            Digit(0, "register", 1, 2, 1),
             Digit(0, "register", 2, 2, 8),
-            Digit(1, "register", 4, n // 8, 8),
-            Digit(0, "register", n // 2, m // 64, 64),
-            Digit(1, "thread", 1, 4, 2),
-            Digit(0, "thread", 4, 8, 1),
-            Digit(0, "thread", 32, 4, 16),
+            Digit(1, "register", 4, columns // 8, 8),
+            Digit(0, "register", columns // 2, k // 16, 16),
+            Digit(0, "thread", 1, 4, 2),
+            Digit(1, "thread", 4, 8, 1),
+            Digit(1, "thread", 32 * grid.rows, grid.columns, columns),
         ),
     )
 

@@ -32,6 +32,7 @@ class Instructions(frontend.Inlined):
     store_global = ops.memory.store_global
     load_shared = ops.shared.load_shared
     store_shared = ops.shared.store_shared
+    dot = ops.mma.dot
     cast = ops.math.cast
     sync = ops.sync.sync
 

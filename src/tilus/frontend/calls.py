@@ -78,7 +78,7 @@ class Calls(Expressions):
         if any(f.name == "out" for f in fields(cls)):
             site = ir.Site(name or cls.__name__, threads, where)
             facts["out"] = cls.result(site, **arguments)
-        stmt = cls(**arguments, **facts)
+        stmt = cls(**(arguments | facts))  # an `out` that the kernel gave is the result
         stmt.verify()
         self.builder.emit(stmt)
         return facts.get("out")
@@ -171,7 +171,7 @@ def bind_instruction(
     required = {
         f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING
     }
-    missing = [n for n in names if n in required and n not in given]
+    missing = [n for n in names if n in required and n not in given and n != "out"]
     if missing:
         raise LanguageError(f"{cls.__name__}: argument '{missing[0]}' is missing")
     return {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}

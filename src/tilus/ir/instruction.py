@@ -189,7 +189,10 @@ class Emitter(Protocol):
         """Write the barrier of the current group."""
 
     def declare(self, tensor: RegisterTensor, init: Scalar | None) -> None:
-        """Declare the registers of ``tensor``, with every element ``init`` where it is given."""
+        """Declare the registers of ``tensor``, with every element ``init`` where it is given.
+
+        Without ``init``, a tensor that is declared already is left as it is.
+        """
 
     def expr(self, x: ExprLike) -> str:
         """Return ``x`` as a C expression."""
@@ -267,6 +270,10 @@ class Machine(Protocol):
 
     def store_global(self, view: GlobalTensor, offsets: list[int], values: np.ndarray) -> None:
         """Write the part of a box that lies inside the view."""
+
+    def multiply(self, flop: float) -> None:
+        """Charge the current group for ``flop`` operations that its warps do on the tensor cores
+        (``mma.sync``)."""
 
     def freeze(self, tensor: SharedTensor) -> SharedTensor:
         """Return the tensor with its run-time offset computed, for an effect that lands later."""

@@ -4,6 +4,6 @@
 Kernels reach them through ``self``.
 """
 
-from tilus.ops import alloc, fence, math, mbarrier, memory, shared, sync, tma, wgmma
+from tilus.ops import alloc, fence, math, mbarrier, memory, mma, shared, sync, tma, wgmma
 
-__all__ = ["alloc", "fence", "math", "mbarrier", "memory", "shared", "sync", "tma", "wgmma"]
+__all__ = ["alloc", "fence", "math", "mbarrier", "memory", "mma", "shared", "sync", "tma", "wgmma"]

@@ -25,6 +25,7 @@ from tilus.ir import (
     SharedTensor,
     Site,
     Var,
+    cast,
     reads,
     writes,
 )
@@ -244,7 +245,7 @@ class Copy:
             text = self._coordinate(dim, access.thread(t), access.register(t) + start)
             e.line(f"const unsigned {e.expr(i)} = {text};")
         columns = self.e.shared_layout(self.shared).shape[-1]
-        first_row = self.shared.offset % self._tile_size // columns
+        first_row = cast(self.shared.offset % self._tile_size // columns, uint32)
         at = Var("at", uint32)
         e.line(f"const unsigned {e.expr(at)} = {e.expr(self._place(index, first_row))};")
         return e.expr(at)

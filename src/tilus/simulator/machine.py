@@ -73,6 +73,9 @@ class BlockMachine:
         with np.errstate(over="ignore"):  # a conversion that overflows gives infinity, as cvt does
             self.group.tile(tensor)[...] = values
 
+    def multiply(self, flop: float) -> None:
+        self.work.flop += flop
+
     # Memory
 
     def load_shared(self, tensor: ir.SharedTensor, proxy: str = "generic") -> Array:

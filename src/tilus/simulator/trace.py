@@ -29,7 +29,7 @@ class Trace:
         """Record an instruction, from its issue to the end of its wait if it had one."""
         if not self._enabled:
             return
-        kind = wait.kind if wait else "store" if work.stored else "load" if work.loaded else "issue"
+        kind = wait.kind if wait else work.kind
         self._add(group.lane, kind, start, group.time, type(stmt).__name__, stmt, barrier)
 
     def effect(self, effect: Effect, end: float, barrier: MBarrier | None) -> None:
