@@ -15,6 +15,7 @@ build ends if they do not, or if the broken kernel goes unnoticed.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
     from sphinx.application import Sphinx
 
-SCHEDULE = {"num_stages": 3, "block_m": 128, "block_n": 128, "block_k": 64}
+STAGES = {"num_stages": 3, "max_num_stages": 3}
+SCHEDULE = STAGES | {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8}
+"""Of these every kernel is given what its ``__init__`` takes."""
 M, N, K = 128, 128, 512
 SEEDS = 20
 
@@ -56,13 +59,19 @@ def patched(lines: Sequence[str], diff: Sequence[str]) -> list[str]:
 def diagnose(source: Path) -> str:
     """Run the kernel in ``source`` under the timed schedule, then random ones, until it fails."""
     try:
-        kernel = compiler.lower(loader.find(source, Script)(**SCHEDULE), {"n_size": N, "k_size": K})
+        script = loader.find(source, Script)
+        kernel = compiler.lower(script(**_schedule(script)), {"n_size": N, "k_size": K})
         for name, seed in _schedules():
             if wrong := _wrong(kernel, name, seed):
                 return f"wrong result: {wrong} of {M * N} elements, schedule {name}, seed {seed}"
     except TilusError as error:
         return f"{type(error).__name__}: {error}".replace(str(source), source.name)
     raise ExtensionError(f"the broken kernel goes unnoticed under {SEEDS} schedules")
+
+
+def _schedule(script: type) -> dict[str, int]:
+    names = inspect.signature(script.__init__).parameters
+    return {name: value for name, value in SCHEDULE.items() if name in names}
 
 
 def _schedules() -> Iterator[tuple[str, int]]:
