@@ -7,23 +7,26 @@ import ctypes
 import random
 import shutil
 import subprocess
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests import integers
 from tests.kernels import in_simulator, script
 
-from tilus import ir
+from tilus import compiler, ir
 from tilus.dtypes import boolean, float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 from tilus.emitter import FLOOR, Emitter
-from tilus.errors import ArgumentError, SimulationError
+from tilus.errors import ArgumentError, LanguageError, SimulationError
 from tilus.options import option
 
 INTEGERS = (int8, uint8, int16, uint16, int32, uint32, int64, uint64)
 VARIABLES = tuple(ir.Var(t.name, t) for t in (*INTEGERS, boolean, float32))
-BINARY = [
-    symbol for symbol in ir.OPERATORS if symbol not in ("/", "<<", ">>", "neg", "invert", "not")
-]
+OTHER = ("/", "<<", ">>", "neg", "invert", "not", "udiv", "umod")
+BINARY = [symbol for symbol in ir.OPERATORS if symbol not in OTHER]
 HOST = "#define __device__\n#define __forceinline__ inline\n"
 
 
@@ -61,12 +64,12 @@ def value(r: random.Random, t) -> ir.Scalar:
     return ir.wrap(r.choice([0, 1, 2, 7, -1, -7, 2 ** (t.bits - 1), r.getrandbits(64)]), t)
 
 
-def on_the_host(folder, expressions: list[ir.Expr]) -> list:
-    """Return each expression as the emitter writes it, as a function of VARIABLES."""
+def on_the_host(folder, expressions: list[ir.Expr], variables: Sequence[ir.Var]) -> list:
+    """Return each expression as the emitter writes it, as a function of the variables."""
     plan = SimpleNamespace(nonnegative=frozenset(), bits=frozenset())
     function = SimpleNamespace(threads=ir.Threads(0, 32), body=(), params=())
     e = Emitter(SimpleNamespace(function=function, plan=plan))
-    parameters = ", ".join(f"{v.dtype.cpp} {e.name(v)}" for v in VARIABLES)
+    parameters = ", ".join(f"{v.dtype.cpp} {e.name(v)}" for v in variables)
     lines = [
         f'extern "C" {x.dtype.cpp} f{i}({parameters}) {{ return {e.expr(x)}; }}'
         for i, x in enumerate(expressions)
@@ -77,7 +80,7 @@ def on_the_host(folder, expressions: list[ir.Expr]) -> list:
     library = ctypes.CDLL(str(folder / "x.so"))
     functions = [library[f"f{i}"] for i in range(len(expressions))]
     for f, x in zip(functions, expressions, strict=True):
-        f.restype, f.argtypes = ctype(x.dtype), [ctype(v.dtype) for v in VARIABLES]
+        f.restype, f.argtypes = ctype(x.dtype), [ctype(v.dtype) for v in variables]
     return functions
 
 
@@ -85,11 +88,14 @@ def ctype(t):
     return np.ctypeslib.as_ctypes_type(t.numpy)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler for the host")
+host = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler for the host")
+
+
+@host
 def test_generated_c_computes_what_evaluate_says(tmp_path):
     r, compared = random.Random(1), 0
     drawn = expressions(r, 400)
-    for x, f in zip(drawn, on_the_host(tmp_path, drawn), strict=True):
+    for x, f in zip(drawn, on_the_host(tmp_path, drawn, VARIABLES), strict=True):
         for _ in range(20):
             env = {v: value(r, v.dtype) for v in VARIABLES}
             try:
@@ -100,6 +106,85 @@ def test_generated_c_computes_what_evaluate_says(tmp_path):
             assert f(*env.values()) == pytest.approx(expected, rel=0, nan_ok=True), (x, shown)
             compared += 1
     assert compared > 5000
+
+
+def taken(tree) -> ir.Expr | None:
+    """Return a tree of tests.integers as an expression; None where the language refuses it."""
+    try:
+        return ir.as_expr(integers.build(tree))
+    except (TypeError, LanguageError):  # no common type; fast_divmod of what is no int32
+        return None
+
+
+def told(tree, values) -> int | None:
+    """Return what Python computes; None where it, or the language, refuses."""
+    try:
+        return integers.python(tree, values)
+    except integers.Refused:
+        return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 3))
+def test_integers_follow_python_or_are_refused(r, depth):
+    tree = integers.draw(r, depth)
+    x = taken(tree)
+    assume(x is not None)
+    for _ in range(5):
+        values = integers.inputs(r)
+        try:
+            found = ir.evaluate(x, {v: values[name] for name, v in integers.VARIABLES.items()})
+        except ArithmeticError:
+            found = None
+        assert found == told(tree, values), (integers.text(tree), values)
+
+
+@host
+def test_generated_c_follows_python(tmp_path):
+    r = random.Random(2)
+    trees = [t for t in (integers.draw(r, 3) for _ in range(600)) if taken(t) is not None]
+    functions = on_the_host(tmp_path, [taken(t) for t in trees], integers.VARIABLES.values())
+    compared = 0
+    for tree, f in zip(trees, functions, strict=True):
+        for values in (integers.inputs(r) for _ in range(20)):
+            expected = told(tree, values)
+            if expected is not None:  # what is refused, C leaves undefined
+                assert f(*values.values()) == expected, (integers.text(tree), values)
+                compared += 1
+    assert compared > 5000
+
+
+def test_a_kernel_of_many_expressions_follows_python(tmp_path, monkeypatch):
+    monkeypatch.setattr(option, "_device", "sim")
+    cases = [integers.inputs(random.Random(seed)) for seed in range(6)]
+    trees = integers.valid(200, cases, seed=3)
+    kernel = integers.kernel(tmp_path / "integers_kernel.py", trees)
+    compiler.build(kernel.lower())
+    for values in cases:
+        out = np.zeros(len(trees), np.int64)
+        kernel(*values.values(), out)
+        wrong = np.flatnonzero(out != integers.expected(trees, values))
+        assert not len(wrong), (integers.text(trees[wrong[0]]), values)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(int32, 2**31), (int8, 200), (int32, -(2**40)), (int64, float("inf"))]
+)
+def test_what_a_signed_variable_cannot_hold_is_an_error(dtype, value):
+    x = ir.Var("x", float32 if isinstance(value, float) else int64)
+    with pytest.raises(OverflowError):
+        ir.evaluate(ir.cast(x, dtype, exact=True), {x: value})
+
+
+def test_casts_asked_for_wrap():
+    x = ir.Var("x", int64)
+    assert ir.evaluate(ir.cast(x, int8), {x: 200}) == -56
+
+
+def test_a_shift_counts_in_the_type_of_its_count():
+    x, n = ir.Var("x", int32), ir.Var("n", int64)
+    with pytest.raises(OverflowError, match="got 4294967297"):
+        ir.evaluate(x << n, {x: 1, n: 2**32 + 1})
 
 
 def test_booleans_count_as_0_and_1():

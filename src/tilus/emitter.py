@@ -487,6 +487,8 @@ def literal(value: Scalar, dtype: DType) -> str:
         return f"({value + 1}{suffix} - 1)"
     return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
 
+    if dtype.bits < 32:  # else it would be an int, whatever stands beside it
+        return f"({dtype.cpp}){f'({value})' if value < 0 else value}"
 
 def float_literal(value: float, dtype: DType) -> str:
     """Return a float as an exact C literal; NaN, infinity and all of 16 bits by their bits."""

@@ -176,7 +176,7 @@ class Builder:
     ) -> None:
         """Let a name stand for a new variable; ``typed``: annotated, ``once``: never reassigned."""
         var = ir.Var(name, dtype)
-        self.emit(ir.Declare(location=location, var=var, value=ir.cast(value, dtype)))
+        self.emit(ir.Declare(location=location, var=var, value=ir.cast(value, dtype, exact=True)))
         if facts.get("once"):
             self._fixed.add(var)
         place = self.place(store, name)
@@ -205,7 +205,7 @@ class Builder:
                 location,
             )
         certain = not self.since(info.scope, "loop", "branch")
-        self.emit(ir.Assign(location=location, var=var, value=ir.cast(x, var.dtype)))
+        self.emit(ir.Assign(location=location, var=var, value=ir.cast(x, var.dtype, exact=True)))
         self.wrote(var, location, certain)
 
     def wrote(self, storage: Storage, location: Location, certain: bool = False) -> None:

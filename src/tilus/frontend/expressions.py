@@ -366,7 +366,8 @@ def flatten(nodes: Sequence[ast.expr], values: Sequence[Any]) -> Iterator[Any]:
 
 def explain(error: Exception) -> str:
     """Return what Python, NumPy or the IR said about a wrong operand."""
-    plain = isinstance(error, TypeError | IndexError | ValueError) and str(error)
+    kinds = TypeError | IndexError | ValueError | ArithmeticError
+    plain = isinstance(error, kinds) and str(error)
     return str(error) if plain else f"{type(error).__name__}: {error}"
 
 

@@ -262,10 +262,14 @@ class Select(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Cast(Expr):
-    """``x`` converted to ``dtype``: integers wrap, floats to integers truncate toward zero."""
+    """``x`` converted to ``dtype``: integers wrap, floats to integers truncate toward zero.
+
+    ``exact``: nobody has asked for it by name, so that a signed result must be the value of ``x``.
+    """
 
     x: Expr
     dtype: DType
+    exact: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,17 +338,28 @@ def common_dtype(a: DType, b: DType) -> DType:
     return int64
 
 
-def cast(x: ExprLike, dtype: DType) -> Expr:
-    """Return ``x`` converted to ``dtype``."""
+def cast(x: ExprLike, dtype: DType, exact: bool = False) -> Expr:
+    """Return ``x`` converted to ``dtype``; ``exact`` as in :class:`Cast`."""
     x = as_expr(x, dtype)
     if x.dtype == dtype:
         return x
     if isinstance(x, Const):
-        value = (
-            math.trunc(x.value) if dtype.is_integer and not isinstance(x.value, bool) else x.value
-        )
-        return Const(wrap(value, dtype), dtype)
-    return Cast(x, dtype)
+        return Const(convert(x.value, dtype, exact), dtype)
+    return Cast(x, dtype, exact)
+
+
+def convert(value: Scalar, dtype: DType, exact: bool = False) -> Scalar:
+    """Return a number as one of ``dtype``.
+
+    Raises :class:`ArithmeticError` where no hardware has an answer: a float beyond the integers of
+    ``dtype``; a signed integer that does not fit where the conversion must be ``exact``.
+    """
+    whole = math.trunc(value) if dtype.is_integer else value
+    result = wrap(whole, dtype)
+    strict = isinstance(value, float) or (exact and dtype.kind == "i")
+    if strict and dtype.is_integer and whole != result:
+        raise OverflowError(f"a value of {dtype} must fit, got {value}")
+    return result
 
 
 def apply(op: str, *operands: ExprLike) -> Expr:
@@ -367,9 +382,14 @@ def apply(op: str, *operands: ExprLike) -> Expr:
         raise TypeError(
             "'/' on integers makes a float in Python; write '//' for the integer quotient"
         )
-    if op in ("//", "%", "<<", ">>", "&", "|", "^", "invert") and dtype.is_float:
-        raise TypeError(f"'{op}' needs integers, got {dtype}")
-    args = [truth(x) if dtype == boolean else cast(x, dtype) for x in args]
+    floats = [x.dtype for x in args if x.dtype.is_float]
+    if op in ("//", "%", "<<", ">>", "&", "|", "^", "invert") and floats:
+        raise TypeError(f"'{op}' needs integers, got {floats[0]}; cast with int32(x)")
+    if op in ("<<", ">>"):  # the count keeps its type, which may be the wider one
+        count = cast(args[1], int32) if args[1].dtype == boolean else args[1]
+        args = [cast(args[0], dtype), count]
+    else:
+        args = [truth(x) if dtype == boolean else cast(x, dtype) for x in args]
     result = boolean if row.logical else dtype
     if all(isinstance(x, Const) for x in args):
         return Const(compute(op, [x.value for x in args], result), result)  # type: ignore[attr-defined]
@@ -484,7 +504,6 @@ def evaluate(x: ExprLike, lookup: Lookup | Mapping[Expr, Scalar]) -> Scalar:
             return compute(op, [evaluate(a, get) for a in args], dtype)
         case Select(cond=cond, a=a, b=b):
             return evaluate(a if evaluate(cond, get) else b, get)
-        case Cast(x=inner, dtype=dtype):
-            value = evaluate(inner, get)
-            return wrap(math.trunc(value) if dtype.is_integer else value, dtype)
+        case Cast(x=inner, dtype=dtype, exact=exact):
+            return convert(evaluate(inner, get), dtype, exact)
     return get(x)

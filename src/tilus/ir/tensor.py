@@ -155,7 +155,7 @@ class RegisterTensor:
 
     def element_value(self, value: ExprLike) -> Expr:
         """Return ``value`` in this tensor's type, as an element assignment stores it."""
-        return cast(value, self.dtype)
+        return cast(value, self.dtype, exact=True)
 
 
 @dataclass(frozen=True, eq=False)
