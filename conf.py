@@ -33,9 +33,11 @@ record_folders = ["docs/_build/measured", "plots/data"]
 figure_sources = ["conf.py", "examples/**/*.py", "plots/**/*.py", "plots/**/*.json", "src/**/*.py"]
 
 sphinx_gallery_conf = {
-    "examples_dirs": ["../examples/hopper_matmul"],
+    "examples_dirs": ["../examples"],
     "gallery_dirs": ["gallery"],
-    "filename_pattern": r"matmul_v\d+\.py",
+    # All that is shown is run; what lies beside the versions is no page.
+    "filename_pattern": r"\.py$",
+    "ignore_pattern": r"hopper_matmul/(?!matmul_v\d)",
     "within_subsection_order": "FileNameSortKey",
     "reset_argv": "ladder.gallery.arguments",
     "image_scrapers": (),

@@ -66,6 +66,8 @@ def test_with_a_gpu_every_build_measures(project: Any, monkeypatch: pytest.Monke
     example = project.confdir / "examples" / "hopper_matmul" / "matmul_v3.py"
     record = project.confdir / "docs" / "_build" / "measured" / "v3.json"
     assert gallery.arguments({}, {"src_file": str(example)}) == ["--json", str(record)]
+    other = project.confdir / "examples" / "first_kernels" / "vector_add.py"
+    assert gallery.arguments({}, {"src_file": str(other)}) == []
 
 
 def test_what_another_build_measured_is_not_measured_now(project: Any) -> None:

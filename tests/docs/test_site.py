@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "docs" / "_build" / "html"
+EXAMPLES = sorted((ROOT / "examples").glob("hopper_matmul/matmul_v*.py"))
 pytestmark = pytest.mark.timeout(900)
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
@@ -44,14 +45,18 @@ def test_v3s_page_has_what_it_promises(site: Path) -> None:
     assert 'href="../../reference/instructions.html#tilus.ops.wgmma.mma"' in html
 
 
-def test_the_gallery_has_run_the_kernel(site: Path) -> None:
-    text = (site / "gallery" / "matmul_v3.html").read_text(encoding="utf-8")
-    assert "ok v3 device=" in text
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_gallery_has_run_the_kernel(site: Path, example: Path) -> None:
+    page = site / "gallery" / example.parent.name / f"{example.stem}.html"
+    text = page.read_text(encoding="utf-8")
+    assert f"ok {example.stem.removeprefix('matmul_')} " in text
+    for kind in (".py", ".ipynb", ".zip"):
+        assert re.search(rf'href="[^"]*/_downloads/[^"]*/{example.stem}{kind}"', text), kind
 
 
-def test_the_sources_the_site_carries_are_the_sources(site: Path) -> None:
-    copies = list((site / "_downloads").rglob("matmul_v3.py"))
-    source = ROOT / "examples" / "hopper_matmul" / "matmul_v3.py"
+@pytest.mark.parametrize("source", EXAMPLES, ids=lambda path: path.stem)
+def test_the_sources_the_site_carries_are_the_sources(site: Path, source: Path) -> None:
+    copies = list((site / "_downloads").rglob(source.name))
     assert copies
     assert {copy.read_bytes() for copy in copies} == {source.read_bytes()}
 
