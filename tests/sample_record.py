@@ -40,15 +40,16 @@ def sample():
         "python": "3.12.3",
         "host": "Linux x86_64, 16 CPUs",
     }
+    generated = [{"schedule": SCHEDULE, "arguments": {"n_size": 8192}, "sha256": SHA}]
+    kernel = {"file": KERNEL, "class": "MatmulWGMMAV3", "sha256": SHA, "generated": generated}
     protocol = {"idle_s": 1.0, "launches": 30, "rounds": 3}
     return {
-        "schema": 1,
+        "schema": 2,
         "environment": environment,
         "method": {"inputs": "normal", "timer": "events", "burst": protocol, "sustained": {}},
         "sources": {
-            "kernel": {"file": KERNEL, "class": "MatmulWGMMAV3", "sha256": SHA},
+            "kernels": {"v3": kernel},
             "measuring": {"src/tilus/bench.py": SHA},
-            "generated": [{"schedule": SCHEDULE, "arguments": {"n_size": 8192}, "sha256": SHA}],
         },
         "measurements": [
             row("cublas", [1.4, 1.5, 1.6], 1.0),

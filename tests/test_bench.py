@@ -49,9 +49,9 @@ def test_a_burst_rests_warms_up_and_times_each_contender_in_turn():
 def test_the_method_of_the_record_is_what_is_done():
     device = Device()
     result = Burst()(device, {"a": device.contender("a", 1.0), "b": device.contender("b", 1.0)})
-    assert bench.method()["burst"] == {"idle_s": 1.0, "warmups": 5, "launches": 30, "rounds": 9}
+    assert bench.method({})["burst"] == {"idle_s": 1.0, "warmups": 5, "launches": 30, "rounds": 9}
     assert len(result["a"].windows) == 9 and {w.launches for w in result["a"].windows} == {30}
-    assert bench.method()["sustained"] == {"warmup_s": 2.0, "window_s": 1.0, "windows": 3}
+    assert bench.method({})["sustained"] == {"warmup_s": 2.0, "window_s": 1.0, "windows": 3}
 
 
 def test_sustained_never_rests_and_windows_last_a_second():

@@ -43,12 +43,14 @@ def spoil(data, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (["schema"], 2, "1 was expected"),
+        (["schema"], 1, "2 was expected"),
         (["environment", "driver"], ..., "'driver' is a required property"),
         (["environment", "form"], "rack", "'rack' is not one of"),
         (["environment", "date"], "yesterday", "does not match"),
-        (["sources", "kernel", "file"], "/home/me/v3.py", "does not match"),
-        (["sources", "generated"], [], "[] should be non-empty"),
+        (["sources", "kernels", "v3", "file"], "/home/me/v3.py", "does not match"),
+        (["sources", "kernels", "v3", "generated"], [], "[] should be non-empty"),
+        (["sources", "kernels", "v3", "class"], ..., "'class' is a dependency of 'generated'"),
+        (["sources", "kernels", "v3", "generated", 0, "facts"], {}, "'threads' is a required"),
         (["measurements", 1, "verified"], False, "True was expected"),
         (["measurements", 1, "verified"], ..., "'verified' is a required property"),
         (["measurements", 1, "latency_ms"], [], "[] should be non-empty"),
@@ -127,7 +129,7 @@ def test_sizes_are_merged_each_with_its_own_processes(data):
         ["environment", "gpu"],
         ["environment", "driver"],
         ["method", "inputs"],
-        ["sources", "kernel", "sha256"],
+        ["sources", "kernels", "v3", "sha256"],
         ["sources", "measuring", "src/tilus/bench.py"],
     ],
 )
@@ -136,6 +138,42 @@ def test_only_runs_of_one_program_on_one_machine_are_merged(data, path):
     spoil(other, path, "1" * 64)
     with pytest.raises(ArgumentError, match="of the same"):
         records.merge([Record(data), Record(other)])
+
+
+def renamed(data, version):
+    """Return the record with another version in the place of V3."""
+    text = json.dumps(data).replace('"v3"', f'"{version}"')
+    return json.loads(text)
+
+
+def test_versions_measured_apart_keep_the_cublas_beside_them(data):
+    other = renamed(data, "v4")
+    other["measurements"][0]["latency_ms"] = [2.8, 3.0, 3.2]
+    other["measurements"][1]["vs_cublas"] = 1.5
+    merged = records.merge([Record(data), Record(other)])
+    assert set(merged.sources["kernels"]) == {"v3", "v4"}
+    assert [(r["version"], r["process"]) for r in merged.measurements] == [
+        ("cublas", 0), ("v3", 0), ("cublas", 1), ("v4", 1)
+    ]  # fmt: skip
+    assert merged.summary("v4", 8192, 8192, 8192).vs_cublas == 1.5
+
+
+def test_a_process_keeps_its_number_where_it_is_free(data):
+    for measurement in data["measurements"]:
+        measurement["process"] = 2
+    merged = records.merge([Record(data), Record(sample())])
+    assert [r["process"] for r in merged.select(version="v3")] == [2, 0]
+
+
+def test_merged_schedules_are_listed_once_with_the_first_facts(data):
+    other, third = copy.deepcopy(data), copy.deepcopy(data)
+    facts = {"threads": 160, "registers": 168, "shared_bytes": 4096, "blocks_per_sm": 1}
+    for d, seconds in ((data, 0.25), (other, 0.5)):
+        d["sources"]["kernels"]["v3"]["generated"][0]["facts"] = facts | {"compile_s": seconds}
+    third["sources"]["kernels"]["v3"]["generated"][0]["arguments"] = {"n_size": 4096}
+    merged = records.merge([Record(d) for d in (data, other, third)])
+    first, second = merged.sources["kernels"]["v3"]["generated"]
+    assert first["facts"]["compile_s"] == 0.25 and second["arguments"] == {"n_size": 4096}
 
 
 # ---- staleness ----------------------------------------------------------------------------------
@@ -153,7 +191,7 @@ def tree(tmp_path):
 def fresh(data, tree):
     cls = loader.find(tree / KERNEL, tilus.Script)
     entry = records.generated(cls, SCHEDULE, {"n_size": 256, "k_size": 256})
-    data["sources"] = records.sources(KERNEL, cls, [entry], tree)
+    data["sources"] = records.sources({"v3": records.kernel(KERNEL, tree, cls, [entry])}, tree)
     return Record(data)
 
 
@@ -185,6 +223,24 @@ def test_a_changed_kernel_makes_other_machine_code(fresh, tree):
     changed = records.staleness(fresh, tree)
     assert changed[0] == f"{KERNEL} changed"
     assert changed[1].startswith("the CUDA of MatmulWGMMAV3 at {'num_stages': 4")
+
+
+def test_a_change_of_one_version_makes_only_its_own_numbers_stale(fresh, tree):
+    other = "examples/hopper_matmul/matmul_v9.py"
+    (tree / other).write_text("class Other: pass\n")
+    kernels = fresh.data["sources"]["kernels"]
+    kernels["rival"] = records.kernel(other, tree)
+    assert records.staleness(fresh, tree) == ()
+    edit(tree / other, "pass", "value = 1")
+    assert records.staleness(fresh, tree, "v3") == ()
+    assert records.staleness(fresh, tree, "rival") == (f"{other} changed",)
+    assert records.staleness(fresh, tree) == (f"{other} changed",)
+
+
+def test_facts_about_the_machine_code_do_not_age(fresh, tree):
+    facts = {"threads": 160, "registers": 168, "shared_bytes": 4096, "blocks_per_sm": 1}
+    fresh.data["sources"]["kernels"]["v3"]["generated"][0]["facts"] = facts | {"compile_s": 0.4}
+    assert records.staleness(fresh, tree) == ()
 
 
 def test_a_changed_compiler_makes_a_record_stale(fresh, tree, monkeypatch):

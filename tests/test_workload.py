@@ -10,14 +10,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.played import FACTS, Stage, kernel_like, rivals
 
 import tilus
-from tilus import baseline, bench, loader, option, records, runtime, verify, workload
+from tilus import (
+    loader,
+    option,
+    product,
+    records,
+    runtime,
+    verify,
+    workload,
+)
 from tilus.errors import TilusError
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "hopper_matmul" / "matmul_v3.py"
-H200 = runtime.Gpu(0, "NVIDIA H200", (9, 0), 132, 232448, 2**25, 2**37, (13, 0), "580.0")
 
 
 @pytest.fixture(autouse=True)
@@ -167,103 +175,9 @@ def test_main_turns_errors_into_a_status(v3, monkeypatch, capsys):
 # ---- measuring, on a GPU played by NumPy --------------------------------------------------------
 
 
-class Stage:
-    """A GPU: memory is NumPy's, time passes by launches, each contender has its pace."""
-
-    def __init__(self):
-        self.now, self.launches = 0.0, []
-
-    def play(self, monkeypatch):
-        monkeypatch.setattr(runtime, "require_gpu", lambda: H200)
-        monkeypatch.setattr(runtime, "find_gpu", lambda: H200)
-        monkeypatch.setattr(runtime, "DeviceArray", HostArray)
-        monkeypatch.setattr(
-            runtime, "telemetry", lambda gpu: runtime.Telemetry(1500, 3201, 650.0, 700.0, 60)
-        )
-        monkeypatch.setattr(bench, "CudaTimer", lambda gpu: self)
-        return self
-
-    def pace(self, name, milliseconds):
-        def ran():
-            self.launches.append(name)
-            self.now += milliseconds
-
-        return ran
-
-    def rest(self, seconds):
-        pass
-
-    def run(self, launch, count, expected_ms=0.0):
-        before = self.now
-        for _ in range(count):
-            launch()
-        return bench.Window(self.now - before, count, 1500.0, 650.0)
-
-
-class HostArray:
-    """A DeviceArray in host memory."""
-
-    def __init__(self, array):
-        self.array = array
-
-    @classmethod
-    def from_numpy(cls, array, device=0):
-        return cls(array.copy())
-
-    def view(self, shape, strides=None, offset=0):
-        return HostArray(np.ndarray(shape, self.array.dtype, self.array, offset, strides))
-
-    def copy_from(self, array):
-        self.array[...] = array
-
-    def to_numpy(self):
-        return self.array.copy()
-
-
-def multiply(a, b, c):
-    c.array[...] = a.array.astype(np.float32) @ b.array.astype(np.float32).T
-
-
-def kernel_like(v3, ran):
-    """Return a script whose kernel is NumPy, and which tells ``ran`` of each launch."""
-
-    class Played(v3):
-        def __new__(cls):
-            self = object.__new__(Fake)
-            self.schedule = {"num_stages": 4, "block_m": 128, "block_n": 128, "block_k": 64}
-            return self
-
-    class Fake:
-        def bind(self, m, n, k, a, b, c):
-            return v3(2, 128, 64, 16).bind(m, n, k, a.array, b.array, c.array)
-
-        def __call__(self, m, n, k, a, b, c):
-            multiply(a, b, c)
-            ran()
-
-    Played.__name__ = "MatmulWGMMAV3"
-    return Played
-
-
 @pytest.fixture
 def stage(monkeypatch):
     return Stage().play(monkeypatch)
-
-
-def rivals(monkeypatch, stage, paces, multiply=multiply):
-    def contenders(a, b, c):
-        def contender(name, milliseconds):
-            ran = stage.pace(name, milliseconds)
-
-            def launch():
-                multiply(a, b, c)
-                ran()
-
-            return baseline.Contender(name, launch, "numpy", "1.0", lambda: f"sm90_{name}")
-
-        return [contender(name, ms) for name, ms in paces.items()]
-
-    monkeypatch.setattr(baseline, "contenders", contenders)
 
 
 def played(v3, stage, monkeypatch, tmp_path, *words, ours=2.0):
@@ -277,9 +191,7 @@ def played(v3, stage, monkeypatch, tmp_path, *words, ours=2.0):
             "sha256": "0" * 64,
         },
     )
-    monkeypatch.setattr(
-        workload, "kernel_file", lambda script: "examples/hopper_matmul/matmul_v3.py"
-    )
+    monkeypatch.setattr(product, "facts", lambda kernel, gpu: dict(FACTS))
     path = tmp_path / "v3.json"
     run(script, "--device", "cuda", "--size", "64", "48", "32", "--json", str(path), *words)
     return records.load(path)
@@ -343,7 +255,7 @@ def test_a_rival_that_does_nothing_is_no_rival(v3, stage, monkeypatch, tmp_path)
 
 
 def test_timed_numbers_are_normal_and_the_same_each_time(v3):
-    first, second = (workload.Product(v3, "v3", 64, 64, 64, None).case for _ in range(2))
+    first, second = (product.Product((64, 64, 64), None).case for _ in range(2))
     assert (first.a == second.a).all() and (first.b == second.b).all()
     assert len(np.unique(first.a)) > 2000 and 0.95 < first.a.astype(np.float32).std() < 1.05
 
@@ -352,9 +264,10 @@ def test_a_record_is_about_a_kernel_in_the_repository(v3, tmp_path):
     copy = tmp_path / "matmul_v3.py"
     copy.write_text(EXAMPLE.read_text())
     stranger = loader.find(copy, tilus.Script)
-    assert workload.kernel_file(v3) == "examples/hopper_matmul/matmul_v3.py"
+    words = ["--device", "sim", "--size", "16", "16", "16", "--json", str(tmp_path / "r.json")]
     with pytest.raises(TilusError, match="--json must be used with a kernel below"):
-        workload.kernel_file(stranger)
+        run(stranger, *words)
+    assert product.below(EXAMPLE) == "examples/hopper_matmul/matmul_v3.py"
 
 
 @pytest.mark.parametrize(
@@ -368,7 +281,7 @@ def test_the_form_of_a_gpu(name, form):
 
 def test_guards_are_where_the_kernel_does_not_look():
     case = verify.Case.draw("exact", 8, 8, 8, seed=0)
-    operands = workload.Operands.place(case, None)
+    operands = product.Operands.place(case, None)
     assert (
         operands.c.shape == (8, 8) and operands.c.ctypes.data - operands.memory.ctypes.data == 128
     )

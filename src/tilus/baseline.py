@@ -10,9 +10,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,34 +21,39 @@ WORKSPACE = 32 * 2**20
 """Bytes of workspace that cublasLt's algorithms may ask for."""
 HEURISTICS = 16
 """How many of cublasLt's suggestions are measured."""
+CUBLAS = ("cublas", "cublaslt")
+"""cuBLAS's default, and the fastest of cublasLt's suggestions."""
 INSTALL = 'pip install "tilus-hopper-tutorial[baseline]", or PyTorch'
 
 
 @dataclass(frozen=True)
 class Contender:
     """``launch`` queues one product on the default stream; ``library`` made it, with cuBLAS
-    ``version``; ``kernel()`` names the machine code that a launch runs, where that can be seen."""
+    ``version``; ``kernel()`` names the machine code that a launch runs, where that can be seen;
+    ``file`` holds the kernel where it is part of the repository."""
 
     name: str
     launch: Callable[[], object]
     library: str
     version: str | None
     kernel: Callable[[], str | None]
+    file: Path | None = None
 
 
-def contenders(a: object, b: object, c: object) -> list[Contender]:
+def contenders(a: object, b: object, c: object, names: Collection[str] = CUBLAS) -> list[Contender]:
     """Return what can compute C = A Bᵀ, float16 with float32 sums, on these arrays of a GPU.
 
-    ``cublas`` is the library's default, ``cublaslt`` the fastest of cublasLt's suggestions, which
-    are measured here. The arrays offer ``__cuda_array_interface__``; C is overwritten.
+    Of ``names``, ``cublas`` is the library's default, ``cublaslt`` the fastest of cublasLt's
+    suggestions, which are measured here. The arrays offer ``__cuda_array_interface__``; C is
+    overwritten.
     """
     library = _library()
-    if library is None:
+    if library is None or not set(names) & set(CUBLAS):
         return []
     wrap = _wrap_torch(library) if library.__name__ == "torch" else library.asarray
     arrays = tuple(wrap(x) for x in (a, b, c))
-    found = [_default(library, *arrays)]
-    if importlib.util.find_spec("nvmath") is not None:
+    found = [_default(library, *arrays)] if "cublas" in names else []
+    if "cublaslt" in names and importlib.util.find_spec("nvmath") is not None:
         try:
             found.append(_measured(library, *arrays))
         except Exception as error:  # whatever a foreign library raises: one rival less, and said

@@ -115,6 +115,10 @@ class Burst:
     launches: int = 30
     rounds: int = 9
 
+    def steps(self, contenders: int) -> int:
+        """Return how often so many contenders' progress is told."""
+        return self.rounds * contenders
+
     def __call__(
         self, timer: Timer, contenders: Mapping[str, Launch], progress: Progress = lambda _: None
     ) -> dict[str, Series]:
@@ -139,6 +143,10 @@ class Sustained:
     warmup_s: float = 2.0
     window_s: float = 1.0
     windows: int = 3
+
+    def steps(self, contenders: int) -> int:
+        """Return how often so many contenders' progress is told."""
+        return (1 + self.windows) * contenders
 
     def __call__(
         self, timer: Timer, contenders: Mapping[str, Launch], progress: Progress = lambda _: None
@@ -168,11 +176,11 @@ def _series(
     return {name: Series(tuple(w for who, w in taken if who == name)) for name in contenders}
 
 
-def method() -> dict[str, object]:
-    """Return the record's account of how times are taken."""
+def method(plans: Mapping[str, Burst | Sustained]) -> dict[str, object]:
+    """Return the record's account of how times are taken: by ``plans``, else by the standard."""
+    standard: dict[str, Burst | Sustained] = {"burst": Burst(), "sustained": Sustained()}
     return {
         "inputs": "standard normal float16, fixed seed; the same arrays in every launch",
         "timer": "CUDA events, one pair a window; contenders in turn within each round",
-        "burst": asdict(Burst()),
-        "sustained": asdict(Sustained()),
+        **{name: asdict(plan) for name, plan in (standard | dict(plans)).items()},
     }

@@ -13,12 +13,12 @@ import math
 import os
 import platform
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,9 +30,9 @@ from tilus.emitter import emit
 from tilus.errors import ArgumentError
 from tilus.fingerprint import cuda_hash, program_hash
 
-SCHEMA_VERSION = 1
-MEASURING = tuple(f"src/tilus/{name}.py" for name in ("baseline", "bench", "verify", "workload"))
-"""The modules whose change makes a record stale, besides the kernel."""
+SCHEMA_VERSION = 2
+MEASURING = tuple(f"src/tilus/{name}.py" for name in ("baseline", "bench", "product", "verify"))
+"""The modules whose change makes a record stale, besides the kernels."""
 
 Values = Mapping[str, Any]
 
@@ -170,30 +170,55 @@ def check(data: Values) -> None:
 def merge(parts: Sequence[Record]) -> Record:
     """Join records of fresh processes of one program on one machine, of any sizes.
 
-    What one size's first record measured becomes process 0, its second process 1, and so on.
+    A process whose number another one has at the same size and regime gets the next free number.
     """
     first = parts[0].data
     for other in parts[1:]:
         for part, ours, theirs in _comparable(first, other.data):
             if ours != theirs:
                 raise _invalid(f"of the same {part} as the others", json.dumps(theirs))
-    generated = {json.dumps(g, sort_keys=True): g for r in parts for g in r.sources["generated"]}
-    seen: Counter[tuple[object, ...]] = Counter()
-    rows = []
-    for row in (row for record in parts for row in record.measurements):
-        key = tuple(row[name] for name in ("version", "m", "n", "k", "regime"))
-        rows.append({**row, "process": seen[key]})
-        seen[key] += 1
-    sources = {**first["sources"], "generated": list(generated.values())}
+    kernels = dict(first["sources"]["kernels"])
+    for name, kernel in (item for r in parts[1:] for item in r.sources["kernels"].items()):
+        kernels[name] = _joined(kernels.get(name, kernel), kernel)
+    rows: list[Values] = []
+    for record in parts:
+        rows += _renumbered(record.measurements, {_window(row) for row in rows})
+    sources = {**first["sources"], "kernels": kernels}
     return Record({**first, "sources": sources, "measurements": rows})
 
 
 def _comparable(a: Values, b: Values) -> Iterator[tuple[str, object, object]]:
     yield "method", a["method"], b["method"]
-    for part in ("kernel", "measuring"):
-        yield part, a["sources"][part], b["sources"][part]
+    yield "measuring", a["sources"]["measuring"], b["sources"]["measuring"]
+    ours, theirs = a["sources"]["kernels"], b["sources"]["kernels"]
+    for name in ours.keys() & theirs.keys():
+        yield f"kernel {name}", ours[name]["sha256"], theirs[name]["sha256"]
     for part in a["environment"].keys() - {"date"}:
         yield part, a["environment"][part], b["environment"].get(part)
+
+
+def _window(row: Values) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("m", "n", "k", "regime", "process"))
+
+
+def _renumbered(rows: Sequence[Values], taken: set[tuple[Any, ...]]) -> list[Values]:
+    """Return rows, those of one process together, under process numbers that are not taken."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    for *problem, process in dict.fromkeys(map(_window, rows)):
+        free = (i for i in count(process) if (*problem, i) not in taken)
+        numbers[(*problem, process)] = number = next(free)
+        taken.add((*problem, number))
+    return [{**row, "process": numbers[_window(row)]} for row in rows]
+
+
+def _joined(ours: Values, theirs: Values) -> Values:
+    """Return one version's source with the schedules of both; facts are those of the first."""
+    entries = (*ours.get("generated", ()), *theirs.get("generated", ()))
+    first: dict[str, Values] = {}
+    for entry in entries:
+        key = {name: value for name, value in entry.items() if name != "facts"}
+        first.setdefault(json.dumps(key, sort_keys=True), entry)
+    return {**ours, "generated": list(first.values())} if first else ours
 
 
 def _check_ratio(row: Values, rows: Sequence[Values]) -> None:
@@ -255,31 +280,52 @@ def generated(cls: Any, schedule: Values, arguments: Values) -> dict[str, Any]:
     return {"schedule": dict(schedule), "arguments": dict(arguments), "sha256": cuda_hash(cuda)}
 
 
-def sources(file: str, cls: Any, entries: Sequence[Values], root: Path) -> dict[str, Any]:
-    """Return the part ``sources`` of a record; ``file`` is the kernel's, relative to ``root``."""
-    kernel = {"file": file, "class": cls.__name__, "sha256": _file_hash(root / file)}
+def kernel(
+    file: str, root: Path, cls: Any = None, entries: Sequence[Values] = ()
+) -> dict[str, Any]:
+    """Return what a version's numbers depend on, for ``sources``; ``file`` is below ``root``.
+
+    A kernel of ours has its class and the CUDA of each schedule; a rival has its file alone.
+    """
+    own = {"class": cls.__name__, "generated": list(entries)} if cls else {}
+    return {"file": file, "sha256": _file_hash(root / file), **own}
+
+
+def sources(kernels: Mapping[str, Values], root: Path) -> dict[str, Any]:
+    """Return the part ``sources`` of a record: each version's :func:`kernel`, and what measured."""
     measuring = {name: _file_hash(root / name) for name in MEASURING}
-    return {"kernel": kernel, "measuring": measuring, "generated": list(entries)}
+    return {"kernels": dict(kernels), "measuring": measuring}
 
 
-def staleness(record: Record, root: Path) -> tuple[str, ...]:
+def staleness(record: Record, root: Path, version: str | None = None) -> tuple[str, ...]:
     """Say what has changed in the tree at ``root`` since the record was made; nothing: ().
 
-    Compares the kernel's file, the measuring modules, and the CUDA that the compiler makes of the
-    kernel now with what it made then.
+    Compares the measuring modules and, of ``version`` or of all, the kernel's file and the CUDA
+    that the compiler makes of it now with what it made then. Other versions make none stale.
     """
-    kernel = record.sources["kernel"]
-    hashes = {kernel["file"]: kernel["sha256"], **record.sources["measuring"]}
-    changed = [f"{file} changed" for file, sha in hashes.items() if _file_hash(root / file) != sha]
+    measuring = record.sources["measuring"].items()
+    changed = [f"{file} changed" for file, sha in measuring if _file_hash(root / file) != sha]
+    for name, source in record.sources["kernels"].items():
+        if version in (None, name):
+            changed += _changes(source, root)
+    return tuple(changed)
+
+
+def _changes(source: Values, root: Path) -> Iterator[str]:
+    if _file_hash(root / source["file"]) != source["sha256"]:
+        yield f"{source['file']} changed"
+    if "class" not in source:
+        return
+    name = source["class"]
     try:
-        cls = loader.find(root / kernel["file"], object, kernel["class"])
-        for entry in record.sources["generated"]:
-            if generated(cls, entry["schedule"], entry["arguments"]) != entry:
-                changed.append(f"the CUDA of {kernel['class']} at {entry['schedule']} changed")
+        cls = loader.find(root / source["file"], object, name)
+        for entry in source["generated"]:
+            made = generated(cls, entry["schedule"], entry["arguments"])
+            if made["sha256"] != entry["sha256"]:
+                yield f"the CUDA of {name} at {entry['schedule']} changed"
     except Exception as error:  # whatever the kernel's file may do now, the answer is "stale"
         summary = str(error).splitlines()[0] if str(error) else type(error).__name__
-        changed.append(f"{kernel['class']} no longer compiles: {summary}")
-    return tuple(changed)
+        yield f"{name} no longer compiles: {summary}"
 
 
 def _file_hash(path: Path) -> str | None:

@@ -8,13 +8,15 @@
 
 On a Hopper GPU the kernel is tuned, judged by :mod:`tilus.verify` and timed against cuBLAS. Without
 one it runs on the simulator, is judged there too, and has no times. ``--json`` keeps a record.
+``carry_out`` does the same for several kernels and sizes in one process.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,29 +26,83 @@ from rich.console import Console
 from rich.table import Table
 
 from tilus import baseline, bench, records, runtime
-from tilus.errors import ArgumentError, TilusError
-from tilus.frontend import kernel_function
+from tilus.autotune.progress import Show
+from tilus.errors import TilusError
 from tilus.options import DEVICES, option
-from tilus.verify import GUARD, Case, Verdict
+from tilus.product import Product, Rivals, Row, Version
 
-SEED = 2026
-"""Of the inputs that are timed, so that all versions compute the same product."""
-SIZES = {"cuda": (8192, 8192, 8192), "sim": (256, 256, 256)}
+Size = tuple[int, int, int]
+"""M, N, K."""
+
+SIZES: Mapping[str, Size] = {"cuda": (8192, 8192, 8192), "sim": (256, 256, 256)}
 REGIMES: Mapping[str, bench.Burst | bench.Sustained] = {
     "burst": bench.Burst(),
     "sustained": bench.Sustained(),
 }
-ROOT = Path(__file__).resolve().parents[2]
-"""The repository, which paths in a record begin at."""
 
-Row = dict[str, Any]
-"""One measurement, in the form of a record."""
+DEVICE = click.Option(
+    ["--device"],
+    type=click.Choice(DEVICES),
+    default=lambda: option.current_device,
+    show_default="auto",
+    help="A Hopper GPU, the simulator, or whichever there is.",
+)
+SIZE = click.Option(
+    ["--size"], type=click.IntRange(1), nargs=3, metavar="M N K", help="The problem."
+)
+REGIME = click.Option(
+    ["--regime", "regimes"],
+    type=click.Choice(list(REGIMES)),
+    multiple=True,
+    default=["burst"],
+    show_default=True,
+    help="How to take times; may be repeated.",
+)
+JSON = click.Option(
+    ["--json", "path"],
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a record of the run.",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for.
+
+    ``given`` has the schedule of a version, in whole or in part; ``tune_at`` is the size that the
+    rest is tuned for (None: each size itself); ``runs`` must leave the same bits; ``rounds`` is the
+    number of bursts of each contender.
+    """
+
+    device: str = "auto"
+    sizes: Sequence[Size] = ()
+    regimes: Sequence[str] = ("burst",)
+    rounds: int = bench.Burst.rounds
+    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    finders: Sequence[Rivals] = field(default_factory=lambda: (baseline.contenders,))
+    tune_at: Size | None = None
+    runs: int = 1
+    process: int = 0
+    path: Path | None = None
+
+    @property
+    def plans(self) -> dict[str, bench.Burst | bench.Sustained]:
+        """How times are taken, by the name of the regime."""
+        plans = {name: REGIMES[name] for name in dict.fromkeys(self.regimes)}
+        if isinstance(burst := plans.get("burst"), bench.Burst):
+            plans["burst"] = replace(burst, rounds=self.rounds)
+        return plans
 
 
 def main(script: Any, version: str) -> None:
     """Run an example from the command line; exit with a status other than 0 if all is not well."""
+    start(command(script, version))
+
+
+def start(program: click.Command) -> None:
+    """Run a command; errors of the user are told in a few lines and become a status."""
     try:
-        command(script, version).main(standalone_mode=False)
+        program.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -58,48 +114,59 @@ def main(script: Any, version: str) -> None:
 def command(script: Any, version: str) -> click.Command:
     """Return the command line of the example that holds the kernel ``script``."""
 
-    def run(
-        device: str,
-        size: tuple[int, int, int] | None,
-        regimes: Sequence[str],
-        path: Path | None,
-    ) -> None:
-        gpu = choose(device)
-        product = Product(script, version, *(size or SIZES["cuda" if gpu else "sim"]), gpu)
-        verdict = product.check()
-        rows = product.measure(regimes) if gpu else [product.simulated(verdict)]
-        Console().print(table(rows))
-        if path is not None:
-            records.write(product.record(rows), path)
-            click.echo(f"record written: {path}")
-        click.echo(product.summary(verdict))
+    def run(size: Size | None, **asked: Any) -> None:
+        carry_out({version: script}, Request(sizes=[size] if size else [], **asked))
 
-    options: list[click.Parameter] = [
-        click.Option(
-            ["--device"],
-            type=click.Choice(DEVICES),
-            default=option.current_device,
-            show_default=True,
-            help="A Hopper GPU, the simulator, or whichever there is.",
-        ),
-        click.Option(
-            ["--size"], type=click.IntRange(1), nargs=3, metavar="M N K", help="The problem."
-        ),
-        click.Option(
-            ["--regime", "regimes"],
-            type=click.Choice(list(REGIMES)),
-            multiple=True,
-            default=["burst"],
-            show_default=True,
-            help="How to take times; may be repeated.",
-        ),
-        click.Option(
-            ["--json", "path"],
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="Write a record of the run.",
-        ),
-    ]
+    options: list[click.Parameter] = [DEVICE, SIZE, REGIME, JSON]
     return click.Command(version, params=options, callback=run, help=f"Run {script.__name__}.")
+
+
+def carry_out(scripts: Mapping[str, Any], request: Request) -> None:
+    """Check every version at every size, measure it on a GPU, and tell; keep a record if asked."""
+    gpu, parts, rows = choose(request.device), list[records.Record](), list[Row]()
+    for product in products(scripts, request, gpu):
+        product.check(request.runs)
+        taken = measured(product, request) if gpu else product.simulated()
+        rows += taken
+        if request.path is not None:
+            parts.append(product.record(taken, bench.method(request.plans)))
+    Console().print(table(rows))
+    if request.path is not None:
+        records.write(records.merge(parts), request.path)
+        click.echo(f"record written: {request.path}")
+    for line in dict.fromkeys(summary(row, gpu) for row in rows if row["version"] in scripts):
+        click.echo(line)
+
+
+def products(
+    scripts: Mapping[str, Any], request: Request, gpu: runtime.Gpu | None
+) -> Iterator[Product]:
+    """Yield the problem of each size with all versions in it, their schedules chosen."""
+    sizes = request.sizes or [SIZES["cuda" if gpu else "sim"]]
+    chosen = versions(scripts, request, Product(request.tune_at, gpu)) if request.tune_at else None
+    for size in sizes:
+        product = Product(size, gpu, request.process, click.echo)
+        product.versions = chosen or versions(scripts, request, product)
+        yield product
+
+
+def versions(scripts: Mapping[str, Any], request: Request, product: Product) -> dict[str, Version]:
+    """Return every version with a schedule, tuned for a product where none is given."""
+    return {
+        name: Version.choose(name, script, request.given.get(name, {}), product)
+        for name, script in scripts.items()
+    }
+
+
+def measured(product: Product, request: Request) -> list[Row]:
+    """Find the rivals and time everybody; show how far that is."""
+    product.find(request.finders)
+    if request.finders and "cublas" not in product.rivals:
+        click.echo(f"There is no cuBLAS to compare with. mend: {baseline.INSTALL}")
+    plans, contenders = request.plans, len(product.launches())
+    steps, done = sum(plan.steps(contenders) for plan in plans.values()), count(1)
+    with Show("x".join(map(str, product.size))).stage("timing", steps) as advance:
+        return product.measure(plans, lambda _: advance(next(done)))
 
 
 def choose(device: str) -> runtime.Gpu | None:
@@ -115,192 +182,11 @@ def choose(device: str) -> runtime.Gpu | None:
     return gpu
 
 
-@dataclass(frozen=True, eq=False)
-class Operands:
-    """The arrays of a case where a kernel takes them: host memory, or a GPU's."""
-
-    a: Any
-    b: Any
-    c: Any
-    memory: Any
-
-    @classmethod
-    def place(cls, case: Case, gpu: runtime.Gpu | None) -> Operands:
-        """Return copies of the inputs, and C poisoned between guards."""
-        raw, output = case.output.fresh(), case.output
-        if gpu is None:
-            return cls(case.a.copy(), case.b.copy(), output.matrix(raw), raw)
-        a, b, memory = (runtime.DeviceArray.from_numpy(x, gpu.index) for x in (case.a, case.b, raw))
-        row = raw.itemsize * output.pitch
-        c = memory.view((output.m, output.n), (row, raw.itemsize), offset=raw.itemsize * GUARD)
-        return cls(a, b, c, memory)
-
-    def poison(self, case: Case) -> None:
-        """Make C on the GPU what it was before anything ran."""
-        self.memory.copy_from(case.output.fresh())
-
-    def judge(self, case: Case) -> Verdict:
-        """Return the verdict on what the arrays hold now."""
-        memory, a, b = (
-            x.to_numpy() if isinstance(x, runtime.DeviceArray) else x
-            for x in (self.memory, self.a, self.b)
-        )
-        return case.judge(memory, a, b)
-
-
-class Product:
-    """One product, C[m, n] = A[m, k] · B[n, k]ᵀ, by one kernel on one backend."""
-
-    def __init__(
-        self, script: Any, version: str, m: int, n: int, k: int, gpu: runtime.Gpu | None
-    ) -> None:
-        self.script, self.version, self.gpu = script, version, gpu
-        self.size = m, n, k
-        self.kernel = script()
-        self.case = Case.draw("bounded", m, n, k, seed=SEED)
-        self.operands = Operands.place(self.case, gpu)
-        self.cublas: dict[str, Row] = {}
-
-    @property
-    def what(self) -> str:
-        """The version and the size in words."""
-        return f"{self.version} at {'x'.join(map(str, self.size))}"
-
-    def run(self, operands: Operands) -> None:
-        """Launch the kernel."""
-        self.kernel(*self.size, operands.a, operands.b, operands.c)
-
-    def check(self) -> Verdict:
-        """Judge the kernel on integers, drawn anew, and on the normal numbers that are timed.
-
-        Return the second verdict; raise :class:`TilusError` if either is against the kernel.
-        """
-        integers = Case.draw("exact", *self.size)
-        for case in (integers, self.case):
-            operands = self.operands if case is self.case else Operands.place(case, self.gpu)
-            self.run(operands)
-            verdict = operands.judge(case).demand(self.what)
-        click.echo(
-            f"{self.what} is right: exact on integers; on normal numbers the largest error is "
-            f"{verdict.worst:.2f} of the bound ({verdict.checked} of {verdict.total} elements)"
-        )
-        return verdict
-
-    def simulated(self, verdict: Verdict) -> Row:
-        """Return the row of a run on the simulator: cycles of its model, and no times."""
-        cycles = round(self.kernel.last_run.cycles)
-        return self.row(self.version, verdict, regime="simulated", latency_ms=[], cycles=cycles)
-
-    def measure(self, regimes: Sequence[str]) -> list[Row]:
-        """Time the kernel and every cuBLAS there is, each after it has been judged."""
-        assert self.gpu is not None
-        rivals = baseline.contenders(self.operands.a, self.operands.b, self.operands.c)
-        if not rivals:
-            click.echo(f"There is no cuBLAS to compare with. mend: {baseline.INSTALL}")
-        ours: bench.Launch = lambda: self.run(self.operands)  # noqa: E731
-        launches = {self.version: ours, **{rival.name: rival.launch for rival in rivals}}
-        verdicts = {name: self._judged(name, launch) for name, launch in launches.items()}
-        timer, rows = bench.CudaTimer(self.gpu), []
-        with Console(stderr=True).status("timing") as status:
-            for regime in regimes:
-                series = REGIMES[regime](timer, launches, status.update)
-                rows += [self._timed(name, verdicts[name], regime, series) for name in launches]
-        for rival in rivals:
-            self.cublas[rival.name] = {"library": rival.library, "version": rival.version}
-            if (kernel := rival.kernel()) is not None:
-                rows = [r | {"kernel": kernel} if r["version"] == rival.name else r for r in rows]
-        return rows
-
-    def _judged(self, name: str, launch: bench.Launch) -> Verdict:
-        self.operands.poison(self.case)
-        launch()
-        return self.operands.judge(self.case).demand(f"{name} at {self.what.partition(' at ')[2]}")
-
-    def _timed(
-        self, name: str, verdict: Verdict, regime: str, series: Mapping[str, bench.Series]
-    ) -> Row:
-        """Return a contender's row: its times, and its ratios to the times of cuBLAS."""
-        own = series[name]
-        seen = {
-            "sm_mhz": [w.sm_mhz for w in own.windows if w.sm_mhz],
-            "power_w": [w.power_w for w in own.windows if w.power_w],
-        }
-        row = self.row(
-            name,
-            verdict,
-            regime=regime,
-            latency_ms=list(own.latency_ms),
-            launches=[w.launches for w in own.windows],
-            **{key: values for key, values in seen.items() if values},
-        )
-        return row | compared(own, {n: s for n, s in series.items() if n != self.version})
-
-    def row(self, version: str, verdict: Verdict, **fields: Any) -> Row:
-        """Return a measurement with what all of them have."""
-        m, n, k = self.size
-        ours = version == self.version
-        return {
-            "version": version,
-            **{"m": m, "n": n, "k": k, "dtype": "float16", "acc_dtype": "float32"},
-            "process": 0,
-            "vs_cublas": None,
-            "schedule": dict(self.kernel.schedule) if ours else None,
-            "verified": verdict.right,
-            "verification": {
-                "rel_err": verdict.rel_err,
-                "worst": verdict.worst,
-                "checked": verdict.checked,
-                "total": verdict.total,
-            },
-            **fields,
-        }
-
-    def record(self, rows: Sequence[Row]) -> records.Record:
-        """Return the record of this run."""
-        seen = runtime.telemetry(self.gpu) if self.gpu else None
-        operands = self.operands
-        call = self.kernel.bind(*self.size, operands.a, operands.b, operands.c)
-        made = records.generated(self.script, self.kernel.schedule, call.constants)
-        power = seen.power_limit_w if seen else None
-        return records.Record(
-            {
-                "schema": records.SCHEMA_VERSION,
-                "environment": records.environment(self.gpu, power, self.cublas),
-                "method": bench.method(),
-                "sources": records.sources(kernel_file(self.script), self.script, [made], ROOT),
-                "measurements": list(rows),
-            }
-        )
-
-    def summary(self, verdict: Verdict) -> str:
-        """Return the line that ends a good run."""
-        m, n, k = self.size
-        device = "cuda" if self.gpu else "sim"
-        return f"ok {self.version} device={device} {m=} {n=} {k=} rel_err={verdict.rel_err:.3e}"
-
-
-def compared(own: bench.Series, rivals: Mapping[str, bench.Series]) -> Row:
-    """Return a row's ratios: to cuBLAS's default, and to the fastest of what cuBLAS offers."""
-    if "cublas" not in rivals:
-        return {}
-    default = rivals["cublas"].latency_ms
-    best = min(rivals, key=lambda name: rivals[name].median_ms)
-    each = [b / o for b, o in zip(default, own.latency_ms, strict=True)]
-    return {
-        "vs_cublas": records.ratio(default, own.latency_ms),
-        "vs_cublas_range": [min(each), max(each)],
-        "best_cublas": best,
-        "vs_best_cublas": records.ratio(rivals[best].latency_ms, own.latency_ms),
-    }
-
-
-def kernel_file(script: Any) -> str:
-    """Return the path of a kernel's file from the repository's root."""
-    path = Path(kernel_function(script).__code__.co_filename).resolve()
-    if not path.is_relative_to(ROOT):
-        remedy = "Run it from a checkout that holds the kernel."
-        raise ArgumentError("--json", f"used with a kernel below {ROOT}", path, remedy)
-    return path.relative_to(ROOT).as_posix()
+def summary(row: Row, gpu: runtime.Gpu | None) -> str:
+    """Return the line that ends a good run of a version."""
+    size = " ".join(f"{axis}={row[axis]}" for axis in "mnk")
+    error = row["verification"]["rel_err"]
+    return f"ok {row['version']} device={'cuda' if gpu else 'sim'} {size} rel_err={error:.3e}"
 
 
 def table(rows: Sequence[Row]) -> Table:

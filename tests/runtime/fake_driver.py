@@ -92,6 +92,14 @@ class FakeDriver:
         self.shared_bytes = value
         return ()
 
+    def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, threads, shared_bytes):
+        return 1
+
+    def _cuProfilerStart(self):
+        return ()
+
+    _cuProfilerStop = _cuProfilerStart
+
     def _cuLaunchKernelEx(self, config, function, pointers, extra):
         attributes = [a.value.clusterDim for a in config.attrs] if config.numAttrs else []
         launch = SimpleNamespace(

@@ -30,6 +30,17 @@ def test_the_driver_gets_grid_block_stream_and_cluster(fake):
     assert (made.shared_bytes, made.stream, made.function) == (100_000, 0x77, 0x3000)
 
 
+def test_the_driver_is_asked_how_many_blocks_an_sm_holds(fake, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        type(fake),
+        "_cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        lambda self, *words: asked.append((int(words[0]), *words[1:], self.current[-1])) or 2,
+    )
+    assert FUNCTION.blocks_per_sm(160) == 2
+    assert asked == [(0x3000, 160, 100_000, CONTEXT)]
+
+
 def test_without_a_cluster_there_is_no_attribute(fake):
     Launch(FUNCTION, 0, [], threads=32)((1, 1, 1), [], [])
     assert fake.launches[0].clusters == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilus.errors import ArgumentError, DeviceError
-from tilus.runtime import Event, stream_handle, synchronize
+from tilus.runtime import Event, profiled, stream_handle, synchronize
 
 PLAIN = np.zeros(1)
 
@@ -66,3 +66,14 @@ def test_events_that_cannot_be_made_leave_nothing_behind(fake, monkeypatch):
     with pytest.raises(DeviceError, match="creating an event"):
         Event()
     assert fake.current == [0]
+
+
+def test_a_profiler_sees_what_is_queued_inside_and_nothing_from_before(fake):
+    with profiled():
+        assert fake.calls[-1] == "cuProfilerStart"
+        before = len(fake.calls)
+    waits = [name for name in fake.calls if name in ("cuCtxSynchronize", "cuProfilerStart")]
+    assert waits[:2] == ["cuCtxSynchronize", "cuProfilerStart"]
+    assert [n for n in fake.calls[before:] if "Ctx" not in n or "Sync" in n] == [
+        "cuCtxSynchronize", "cuProfilerStop"
+    ]  # fmt: skip

@@ -77,14 +77,15 @@ class CudaRig:
 class Tuning:
     """How a schedule was chosen: ``ranking`` has the times in ms of the right ones, best first.
 
-    ``aside`` counts what was set aside, by reason; ``seconds`` is what it took; ``origin`` says
-    "measured", "stored" (measured earlier) or "first" (the first that the hardware can run, no
-    times taken).
+    Of ``total`` schedules ``compiled`` were left after planning; ``aside`` counts what was set
+    aside, then and later, by reason. ``seconds`` is what it all took; ``origin`` says "measured",
+    "stored" (measured earlier) or "first" (the first that the hardware can run, no times taken).
     """
 
     schedule: Schedule
     origin: str
     total: int
+    compiled: int = 0
     aside: Mapping[str, int] = field(default_factory=dict)
     ranking: Sequence[tuple[Schedule, float]] = ()
     seconds: float = 0.0
@@ -97,8 +98,19 @@ class Tuning:
             "first": "the first that the hardware can run (not timed)",
         }
         chosen = " ".join(f"{name}={value}" for name, value in self.schedule.items())
-        head = f"{chosen}: {words[self.origin]}, {self.total} schedules in all"
+        compiled = f", {self.compiled} of them compiled" if self.compiled else ""
+        head = f"{chosen}: {words[self.origin]}, {self.total} schedules in all{compiled}"
         return [head, *(f"{count} set aside: {why}" for why, count in self.aside.items())]
+
+    def facts(self) -> dict[str, object]:
+        """Return the record's account of the tuning."""
+        return {
+            "schedules": self.total,
+            "compiled": self.compiled,
+            "right": len(self.ranking),
+            "aside": dict(self.aside),
+            "seconds": round(self.seconds, 1),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +131,13 @@ class Session:
         self._cls, self._schedules, self._call = cls, schedules, call
         self._show, self._judge = show, judge
         self.aside: Counter[str] = Counter()
+        self._compiled = 0
 
     def first(self) -> Tuning:
         """Take the first schedule that the hardware can run."""
         for schedule in self._schedules:
             if self._plan(schedule, self._call) is not None:
-                return Tuning(schedule, "first", len(self._schedules), self.aside)
+                return Tuning(schedule, "first", len(self._schedules), aside=self.aside)
         raise self._nothing()
 
     def measure(self, rig: Rig) -> Tuning:
@@ -135,7 +148,8 @@ class Session:
             raise self._nothing()
         ranking, total = self._race(right, rig), len(self._schedules)
         seconds = time.monotonic() - begin
-        return Tuning(ranking[0][0], "measured", total, self.aside, ranking, seconds)
+        chosen, compiled = ranking[0][0], self._compiled
+        return Tuning(chosen, "measured", total, compiled, self.aside, ranking, seconds)
 
     def _nothing(self) -> LanguageError:
         reasons = "".join(f"\n  {count}: {why}" for why, count in self.aside.items())
@@ -163,6 +177,7 @@ class Session:
                     if (kernel := self._plan(schedule, call)) is not None:
                         waiting.append((schedule, kernel, pool.submit(rig.build, kernel)))
                     advance(done)
+            self._compiled = self._compiled or len(waiting)
             with self._show.stage("compiling", len(waiting)) as advance:
                 built = []
                 for done, (schedule, kernel, future) in enumerate(waiting, 1):

@@ -87,8 +87,10 @@ class Tuner:
         entry = {
             "schedule": tuning.schedule,
             "total": tuning.total,
+            "compiled": tuning.compiled,
             "aside": dict(tuning.aside),
             "ranking": tuning.ranking,
+            "seconds": tuning.seconds,
             "cuda": self._cuda(tuning.schedule, call),
         }
         return json.dumps(entry).encode()
@@ -103,8 +105,8 @@ class Tuner:
                 return None
         except LanguageError:
             return None
-        ranking = [(schedule, ms) for schedule, ms in entry["ranking"]]
-        return Tuning(entry["schedule"], "stored", entry["total"], entry["aside"], ranking)
+        entry["ranking"] = [(schedule, ms) for schedule, ms in entry["ranking"]]
+        return Tuning(origin="stored", **{k: v for k, v in entry.items() if k != "cuda"})
 
     def _cuda(self, schedule: Schedule, call: Call) -> str:
         return cuda_hash(emit(compiler.lower(self._cls(**schedule), call.constants)))

@@ -16,7 +16,7 @@ from tilus.runtime.device import (
 )
 from tilus.runtime.driver import on
 from tilus.runtime.launch import Function, Launch, load
-from tilus.runtime.stream import Event, stream_handle, synchronize
+from tilus.runtime.stream import Event, profiled, stream_handle, synchronize
 from tilus.runtime.tensor_map import TensorMap, check_tensor_map, encode_tensor_map
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "gpus",
     "load",
     "on",
+    "profiled",
     "require_gpu",
     "span",
     "stream_handle",

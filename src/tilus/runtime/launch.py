@@ -37,6 +37,15 @@ class Function:
         """Registers a thread at entry, as the driver sees them."""
         return int(self.kernel.attributes[self.gpu.index].num_regs)
 
+    def blocks_per_sm(self, threads: int) -> int:
+        """Return how many blocks of ``threads`` threads an SM holds at once."""
+        driver = binding()
+        handle = driver.CUfunction(int(self.kernel.handle))
+        with on(self.gpu.index):
+            ask = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+            result = ask(handle, threads, self.shared_bytes)
+        return int(check(f"asking how many blocks of {self.name} an SM holds", result))
+
 
 def load(code: bytes, name: str, shared_bytes: int, device: int = 0) -> Function:
     """Load the kernel ``name`` of a cubin onto a GPU; raise DeviceError if the driver fails."""

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from tilus.errors import ArgumentError
 from tilus.runtime.driver import binding, check, on
@@ -74,3 +75,14 @@ def synchronize(device: int = 0) -> None:
     """Wait for all work of a GPU; raise DeviceError if a kernel failed."""
     with on(device):
         check("waiting for the GPU", binding().cuCtxSynchronize())
+
+
+@contextmanager
+def profiled(device: int = 0) -> Iterator[None]:
+    """Let a profiler see the launches inside the block: one that was told to wait for this."""
+    synchronize(device)
+    with on(device):
+        check("starting the profiler", binding().cuProfilerStart())
+        yield
+        synchronize(device)
+        check("stopping the profiler", binding().cuProfilerStop())
