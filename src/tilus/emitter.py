@@ -91,8 +91,10 @@ not_eq nullptr operator or or_eq private protected public register reinterpret_c
 signed sizeof static static_assert static_cast struct switch template this thread_local throw true
 try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
 OURS = """
-CUtensorMap blockDim blockIdx elect_one floor_div floor_mod from_half gridDim half_t never pack
-quad r row shared_memory smem threadIdx to_half transpose_quad warp"""
+CUtensorMap blockDim blockIdx elect_one exp2f expf fabsf floor_div floor_mod from_bfloat from_half
+gridDim half_t logf max maximum min minimum never pack part quad r row rsqrtf shared_memory
+shift_left shift_right smem sqrtf threadIdx tile_div tile_mod to_bfloat to_half to_int to_unsigned
+transpose_quad v vector warp"""
 RESERVED = frozenset((KEYWORDS + OURS).split())
 """What C++ keeps to itself, and what generated code calls its own things."""
 
@@ -202,6 +204,9 @@ class Emitter:
     def shared_layout(self, tensor: SharedTensor) -> SharedLayout:
         return self.plan.shared[tensor.buffer]
 
+    def scratch(self) -> str:
+        return f"(shared_memory + {self.plan.scratch[self.threads]})"
+
     def shared(self, tensor: SharedTensor, extra: int = 0) -> str:
         place = as_expr(self.plan.places[tensor.buffer] + extra)
         return f"smem + {self.expr(tensor.offset * tensor.dtype.nbytes + place)}"
@@ -230,7 +235,7 @@ class Emitter:
             ones = (1 << tensor.shape[0]) - 1 if init else 0
             self.line(f"unsigned {name} = {ones:#x};  // one bit an element")
             return
-        count = tensor.shape[0] if tensor.replicated else self.register_layout(tensor).registers
+        count = self.register_layout(tensor).registers
         self.line(f"{tensor.dtype.cpp} {name}[{count}];")
         if init is not None:
             self.line("#pragma unroll")
@@ -447,10 +452,13 @@ class Emitter:
             tensor = getattr(stmt, effect.field)
             if effect.kind == "read" and tensor in self._accumulated:
                 name, count = self.name(tensor), self.register_layout(tensor).registers
+                kind = "f"
+                if tensor.dtype.bits == 16:  # the hardware packs two of them in a register
+                    name, count, kind = f"((unsigned *){name})", count // 2, "r"
                 self.line("#pragma unroll")
                 self.line(
                     f"for (int r = 0; r < {count}; ++r) "
-                    f'asm volatile("" : "+f"({name}[r]) :: "memory");'
+                    f'asm volatile("" : "+{kind}"({name}[r]) :: "memory");'
                 )
 
 
@@ -482,13 +490,13 @@ def literal(value: Scalar, dtype: DType) -> str:
         return "true" if value else "false"
     if dtype.is_float:
         return float_literal(float(value), dtype)
+    if dtype.bits < 32:  # else it would be an int, whatever stands beside it
+        return f"({dtype.cpp}){f'({value})' if value < 0 else value}"
     suffix = ("u" if dtype.kind == "u" else "") + ("ll" if dtype.bits == 64 else "")
     if value == -(1 << (dtype.bits - 1)):  # C has no negative literals: 2147483648 is no int
         return f"({value + 1}{suffix} - 1)"
     return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
 
-    if dtype.bits < 32:  # else it would be an int, whatever stands beside it
-        return f"({dtype.cpp}){f'({value})' if value < 0 else value}"
 
 def float_literal(value: float, dtype: DType) -> str:
     """Return a float as an exact C literal; NaN, infinity and all of 16 bits by their bits."""

@@ -52,6 +52,9 @@ __device__ __forceinline__ void wgmma_m64n8k16(float *d, unsigned long long a,
                : "l"(a), "l"(b), "r"(scale_d));
 }
 
+/* Neighbours that memory gives and takes at once. */
+template <class T, int n> struct alignas(n * sizeof(T)) vector { T at[n]; };
+
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map) {
   asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
@@ -124,6 +127,16 @@ OneTile(const __grid_constant__ CUtensorMap ga_map,
   const int first_0 = 0 + threadIdx.x / 4 % 8 + threadIdx.x / 32 % 4 * 16;
   const int first_1 = 0 + threadIdx.x % 4 * 2;
   float *const base = c_ptr + (first_0) * 8ll + (first_1);
+  if (true && (unsigned long long)c_ptr % 8 == 0) {
+    #pragma unroll
+    for (int r = 0; r < 4; r += 2) {
+      vector<float, 2> part;
+      #pragma unroll
+      for (int v = 0; v < 2; ++v) part.at[v] = acc[r + v];
+      if (first_0 + r / 2 % 2 * 8 + r / 4 % 1 * 64 < m && first_1 + r % 2 + r / 4 % 1 * 8 < 8) *(vector<float, 2> *)(base + (r / 2 % 2 * 8 + r / 4 % 1 * 64) * 8ll + (r % 2 + r / 4 % 1 * 8)) = part;
+    }
+  }
+  else
   {
     #pragma unroll
     for (int r = 0; r < 4; ++r)

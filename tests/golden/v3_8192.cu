@@ -43,7 +43,7 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
 
 /* d[64][128] = a[64][16] * b[16][128] (+ d where scale_d). */
 __device__ __forceinline__ void wgmma_m64n128k16(float *d, unsigned long long a,
-                                               unsigned long long b, int scale_d) {
+                                                 unsigned long long b, int scale_d) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
                "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
                "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "

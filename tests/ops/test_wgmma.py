@@ -7,7 +7,8 @@ from tests.kernels import load_v3
 from tests.ops.tiles import OneTile, integers, poisoned, product
 
 import tilus
-from tilus import LanguageError, compiler, float16, float32
+from tilus import LanguageError, bfloat16, compiler, float16, float32, int32, uint16
+from tilus.disasm import sass
 
 
 def run(backend, m, n, k, **schedule):
@@ -45,6 +46,79 @@ def test_mma_without_a_product_leaves_zeros(backend):
     assert np.array_equal(c, np.zeros_like(c))
 
 
+class Form(tilus.Script):
+    """C = A · B for one tile, in any form of the instruction: operands by TMA, A also by way of
+    registers, either as it is or transposed."""
+
+    def __init__(self, dtype, acc_dtype, a_place, b_stored):
+        self.dtype, self.acc_dtype = dtype, acc_dtype
+        self.a_place, self.b_stored = a_place, b_stored
+
+    def __call__(
+        self, m: int, n: int, k: int, a_ptr: ~uint16, b_ptr: ~uint16, c_ptr: ~float32, x: int32
+    ):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        a_shape = [k, m] if self.a_place == "transposed" else [m, k]
+        b_shape = [k, n] if self.b_stored == "kn" else [n, k]
+        ga = self.global_view(a_ptr, dtype=self.dtype, shape=a_shape)
+        gb = self.global_view(b_ptr, dtype=self.dtype, shape=b_shape)
+        gc = self.global_view(c_ptr, dtype=float32, shape=[m, n])
+        sa = self.shared_tensor(dtype=self.dtype, shape=a_shape)
+        sb = self.shared_tensor(dtype=self.dtype, shape=b_shape)
+        full = self.mbarrier.alloc(1)
+        acc = self.register_tensor(dtype=self.acc_dtype, shape=[m, n], init=0.0)
+        with self.single_warp():
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
+            self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
+            self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
+        self.mbarrier.wait(full, phase=0)
+        a = sa.transpose() if self.a_place == "transposed" else sa
+        a = self.load_shared(sa) if self.a_place == "registers" else a
+        b = sb if self.b_stored == "kn" else sb.transpose()
+        for _ in self.range(x):
+            self.wgmma.fence()
+            self.wgmma.mma(a, b, acc)
+            self.wgmma.commit_group()
+            self.wgmma.wait_group(0)
+        self.store_global(gc, self.cast(acc, dtype=float32), offsets=[0, 0])
+
+
+FORMS = [
+    (float16, float32, "shared", "nk"),
+    (bfloat16, float32, "shared", "nk"),
+    (float16, float16, "shared", "nk"),
+    (float16, float32, "registers", "nk"),
+    (bfloat16, float32, "registers", "kn"),
+    (float16, float32, "shared", "kn"),
+    (float16, float32, "transposed", "nk"),
+    (float16, float16, "transposed", "kn"),
+]
+
+
+@pytest.mark.parametrize("m, n, k", [(64, 64, 64), (128, 128, 64), (128, 96, 32), (64, 256, 128)])
+@pytest.mark.parametrize("dtype, acc_dtype, a_place, b_stored", FORMS)
+def test_every_form_of_mma_is_exact_on_integers(
+    backend, dtype, acc_dtype, a_place, b_stored, m, n, k
+):
+    a, b, c = integers(m, k), integers(k, n, seed=1), poisoned(m, n)
+    stored_a = np.ascontiguousarray(a.T if a_place == "transposed" else a)
+    stored_b = np.ascontiguousarray(b if b_stored == "kn" else b.T)
+    bits = [x.astype(dtype.numpy).view(np.uint16) for x in (stored_a, stored_b)]
+    backend.run(Form(dtype, acc_dtype, a_place, b_stored), m, n, k, *bits, c, 2)
+    assert np.array_equal(c, 2 * (a.astype(np.float32) @ b.astype(np.float32)))
+
+
+@pytest.mark.parametrize("dtype, acc_dtype, a_place, b_stored", FORMS)
+def test_every_form_of_mma_compiles_without_local_memory(dtype, acc_dtype, a_place, b_stored):
+    """NVRTC's checks refuse local memory, spills and serialised products."""
+    kernel = Form(dtype, acc_dtype, a_place, b_stored).lower(m=128, n=128, k=64)
+    text = sass(compiler.build(kernel).cubin.code)
+    assert "HGMMA" in text and "LDL" not in text and "STL" not in text
+    assert ("BF16" in text) == (dtype == bfloat16)
+
+
 class Misused(tilus.Script):
     """One WGMMA instruction in a place or with operands it does not take."""
 
@@ -71,6 +145,8 @@ class Misused(tilus.Script):
                 self.wgmma.commit_group()
             if self.fault == "b not transposed":
                 self.wgmma.mma(sa, sb, acc)
+            if self.fault == "b in registers":
+                self.wgmma.mma(sa, acc, acc)
             if self.fault == "dtype":
                 self.wgmma.mma(sa, wide.transpose(), acc)
             if self.fault == "shape":
@@ -80,8 +156,9 @@ class Misused(tilus.Script):
 @pytest.mark.parametrize(
     "fault, message",
     [
-        ("b not transposed", r"mma: b must be stored K-major .* got an MN-major tile"),
-        ("dtype", r"mma: b must be of type float16, got float32"),
+        ("b not transposed", r"mma: b must be of shape \[64, n\], got \[32, 64\]"),
+        ("dtype", r"mma: b must be of type float16 or bfloat16, got float32"),
+        ("b in registers", r"mma: b must be a tile in shared memory, got one in registers"),
         ("shape", r"mma: acc must be of shape \[64, 32\], got \[64, 24\]"),
     ],
 )

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tilus.dtypes import float16, float32
+from tilus.dtypes import DType, bfloat16, float16, float32
 from tilus.ir import (
     Constraints,
     Emitter,
@@ -37,6 +38,15 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
        | (unsigned long long)(stride >> 4) << 32 | (unsigned long long)type << 62;
 }"""
 
+MN_DESCRIPTOR = """\
+/* An operand whose rows run along m or n: `panel` bytes lead from one panel of columns to the next,
+   `stride` bytes from one group of eight rows to the next. */
+__device__ __forceinline__ unsigned long long wgmma_mn_descriptor(unsigned address, unsigned panel,
+                                                                 unsigned stride, unsigned type) {
+  return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(panel >> 4) << 16
+       | (unsigned long long)(stride >> 4) << 32 | (unsigned long long)type << 62;
+}"""
+
 
 NEVER = """\
 /* False, which ptxas cannot tell: where it sees that all products overwrite, it injects waits. */
@@ -47,22 +57,62 @@ __device__ __forceinline__ bool never() {
 }"""
 
 
-def mma_helper(n: int) -> str:
-    """Return the device function for one m64 n``n`` k16 product with float32 accumulators."""
-    count = n // 2
-    d = ", ".join(f"%{i}" for i in range(count))
-    operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
-    return f"""\
-/* d[64][{n}] = a[64][16] * b[16][{n}] (+ d where scale_d). */
-__device__ __forceinline__ void wgmma_m64n{n}k16(float *d, unsigned long long a,
-                                               unsigned long long b, int scale_d) {{
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 "
+@dataclass(frozen=True)
+class Form:
+    """One form of the instruction: its width, its types, and how the operands lie."""
+
+    n: int
+    operand: DType = float16
+    acc: DType = float32
+    a_registers: bool = False
+    a_mn: bool = False
+    b_mn: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of its device function."""
+        words = [f"wgmma_m64n{self.n}k16"]
+        words += ["bf16"] if self.operand == bfloat16 else []
+        words += ["f16"] if self.acc == float16 else []
+        words += ["ra"] if self.a_registers else []
+        words += ["ta"] if self.a_mn else []
+        words += ["tb"] if self.b_mn else []
+        return "_".join(words)
+
+    @property
+    def helper(self) -> str:
+        """The device function for one product of depth 16."""
+        half = self.acc == float16
+        count = self.n // 4 if half else self.n // 2  # registers of d
+        next_ = count + (4 if self.a_registers else 1)  # number of b's operand
+        d = ", ".join(f"%{i}" for i in range(count))
+        kind = "r" if half else "f"
+        operands = ", ".join(f'"+{kind}"(d[{i}])' for i in range(count))
+        a = f"%{count}"
+        if self.a_registers:
+            a = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}"
+        inputs = ", ".join(f'"r"(a[{i}])' for i in range(4)) if self.a_registers else '"l"(a)'
+        flags = f"{int(self.b_mn)}" if self.a_registers else f"{int(self.a_mn)}, {int(self.b_mn)}"
+        types = f"{self.acc.ptx}.{self.operand.ptx}.{self.operand.ptx}"
+        pad = " " * (len(f"void {self.name}(") + 27)
+        return f"""\
+/* d[64][{self.n}] = a[64][16] * b[16][{self.n}] (+ d where scale_d). */
+__device__ __forceinline__ void {self.name}({"unsigned" if half else "float"} *d, \
+{"const unsigned *" if self.a_registers else "unsigned long long "}a,
+{pad}unsigned long long b, int scale_d) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{next_ + 1}, 0;\\n"
+               "wgmma.mma_async.sync.aligned.m64n{self.n}k16.{types} "
                "{{{d}}}, "
-               "%{count}, %{count + 1}, p, 1, 1, 0, 0; }}"
+               "{a}, %{next_}, p, 1, 1, {flags}; }}"
                : {operands}
-               : "l"(a), "l"(b), "r"(scale_d));
+               : {inputs}, "l"(b), "r"(scale_d));
 }}"""
+
+
+def describe(tile: object) -> str:
+    """Name what was passed for a tile."""
+    kinds = {SharedTensor: "one in shared memory", RegisterTensor: "one in registers"}
+    return kinds.get(type(tile), repr(tile))
 
 
 def _warpgroup(op: Instruction) -> None:
@@ -103,41 +153,51 @@ class fence(_WarpGroup):
 class mma(_WarpGroup):
     """Start adding the product of ``a`` [m, k] and ``b`` [k, n] to ``acc`` [m, n].
 
-    Both operands lie in shared memory, ``acc`` in registers. ``b`` is stored K-major and passed as
-    ``tile.transpose()``. Where ``scale_d`` is false the product overwrites ``acc``. The operands
-    are read, and ``acc`` is written, until :class:`wait_group` says that the group has finished.
-    m is a multiple of 64, n a multiple of 8 up to 256, k a multiple of 16.
+    ``a`` lies in shared memory or in the registers of the group, ``b`` in shared memory, ``acc`` in
+    registers. A tile stored K-major, [n, k], is passed as ``b=tile.transpose()``; one stored
+    [k, n] as it is. Operands are float16 or bfloat16, ``acc`` is float32, or float16 for float16
+    operands. Where ``scale_d`` is false the product overwrites ``acc``. The operands are read, and
+    ``acc`` is written, until :class:`wait_group` says that the group has finished. m is a multiple
+    of 64, n a multiple of 8 up to 256, k a multiple of 16.
 
     NumPy: acc[...] = a.astype(acc.dtype) @ b + (acc if scale_d else 0)
     PTX:   wgmma.mma_async
     """
 
     effects = (reads("a", done="group"), reads("b", done="group"), accumulates("acc", done="group"))
-    a: SharedTensor
+    a: SharedTensor | RegisterTensor
     b: SharedTensor
     acc: RegisterTensor
     scale_d: ExprLike = True
 
     def verify(self) -> None:
         super().verify()
-        for name, operand, k_major in (
-            ("a", self.a, not self.a.transposed),
-            ("b", self.b, self.b.transposed),
-        ):
-            self.require(operand.dtype == float16, name, "of type float16", operand.dtype)
-            self.require(
-                len(operand.shape) == 2, name, "a 2-D tile", f"{len(operand.shape)} dimensions"
-            )
-            self.require(
-                k_major, name, "stored K-major (b as tile.transpose())", "an MN-major tile"
-            )
-        self.require(self.acc.dtype == float32, "acc", "of type float32", self.acc.dtype)
+        in_registers = isinstance(self.a, RegisterTensor)
         self.require(
-            self.acc.threads == self.threads,
-            "acc",
-            "held by the current group",
-            self.acc.threads.role,
+            in_registers or isinstance(self.a, SharedTensor), "a", "a tile", describe(self.a)
         )
+        self.require(
+            isinstance(self.b, SharedTensor), "b", "a tile in shared memory", describe(self.b)
+        )
+        self.require(
+            isinstance(self.acc, RegisterTensor), "acc", "a tile in registers", describe(self.acc)
+        )
+        for name, operand in (("a", self.a), ("b", self.b)):
+            good = operand.dtype in (float16, bfloat16)
+            self.require(good, name, "of type float16 or bfloat16", operand.dtype)
+            rank = len(operand.shape)
+            self.require(rank == 2, name, "a 2-D tile", f"{rank} dimensions")
+        self.require(self.b.dtype == self.a.dtype, "b", f"of type {self.a.dtype}", self.b.dtype)
+        narrow = self.acc.dtype == float16 and self.a.dtype == float16
+        rule = "of type float32 (or float16, for float16 operands)"
+        self.require(self.acc.dtype == float32 or narrow, "acc", rule, self.acc.dtype)
+        for name, tile in (("acc", self.acc), ("a", self.a)):
+            if isinstance(tile, RegisterTensor):
+                held = tile.threads
+                self.require(held == self.threads, name, "held by the current group", held.role)
+        self._verify_shape()
+
+    def _verify_shape(self) -> None:
         (m, k), n = self.a.shape, self.b.shape[1]
         self.require(self.b.shape[0] == k, "b", f"of shape [{k}, n]", list(self.b.shape))
         self.require(self.acc.shape == (m, n), "acc", f"of shape [{m}, {n}]", list(self.acc.shape))
@@ -146,54 +206,93 @@ class mma(_WarpGroup):
         self.require(k % K == 0, "k", f"a multiple of {K}", k)
 
     def constrain(self, c: Constraints) -> None:
-        c.swizzled(self.a)
+        if isinstance(self.a, RegisterTensor):  # its fragment is that of an accumulator
+            c.register(self.a, wgmma_accumulator(*self.a.shape))
+        else:
+            c.swizzled(self.a)
         c.swizzled(self.b)
         c.register(self.acc, wgmma_accumulator(*self.acc.shape))
 
     def emit(self, e: Emitter) -> None:
         (m, k), n = self.a.shape, self.b.shape[1]
-        e.helper(DESCRIPTOR)
-        e.helper(mma_helper(n))
-        acc = e.registers(self.acc)
+        in_registers = isinstance(self.a, RegisterTensor)
+        a_mn = isinstance(self.a, SharedTensor) and self.a.transposed
+        b_mn = not self.b.transposed
+        form = Form(n, self.a.dtype, self.acc.dtype, in_registers, a_mn, b_mn)
         first = e.expr(self.scale_d if isinstance(self.scale_d, Expr) else int(self.scale_d))
+        d, step_d = self._accumulator(e, n)
+        a = self._fragment(e, self.a) if in_registers else self._descriptor(e, "a", self.a, a_mn)
+        b = self._descriptor(e, "b", self.b, b_mn)
+        e.helper(form.helper)
         if k == K and self.scale_d is not True:
             e.helper(NEVER)
             first = f"{first} || never()"
-        a, b = (self._descriptor(e, name, x) for name, x in (("a", self.a), ("b", self.b)))
         for i in range(m // M):
             for j in range(k // K):
-                at_a = self._step(e, self.a, j, i * M)
-                at_b = self._step(e, self.b, j, 0)
-                d = f"{acc} + {i * n // 2}" if i else acc
+                at_a = (i * k // K + j) * 4 if in_registers else self._step(e, self.a, j, i, a_mn)
+                at_b = self._step(e, self.b, j, 0, b_mn)
+                at_d = f"{d} + {i * step_d}" if i else d
                 scale_d = "1" if j else first
-                e.line(f"wgmma_m64n{n}k16({d}, {a} + {at_a}, {b} + {at_b}, {scale_d});")
+                e.line(f"{form.name}({at_d}, {a} + {at_a}, {b} + {at_b}, {scale_d});")
+
+    def _accumulator(self, e: Emitter, n: int) -> tuple[str, int]:
+        """Return the registers of ``acc`` as C, and how many of them 64 rows take."""
+        acc = e.registers(self.acc)
+        return (f"(unsigned *){acc}", n // 4) if self.acc.dtype == float16 else (acc, n // 2)
 
     @staticmethod
-    def _descriptor(e: Emitter, name: str, operand: SharedTensor) -> str:
+    def _fragment(e: Emitter, operand: SharedTensor | RegisterTensor) -> str:
+        assert isinstance(operand, RegisterTensor)
+        return f"(const unsigned *){e.registers(operand)}"
+
+    @staticmethod
+    def _descriptor(
+        e: Emitter, name: str, operand: SharedTensor | RegisterTensor, mn_major: bool
+    ) -> str:
         """Declare the descriptor of the operand's first row and column; return its name."""
+        assert isinstance(operand, SharedTensor)
         layout, desc = e.shared_layout(operand), e.fresh(f"{name}_desc")
         stride, kind = 8 * layout.swizzle, LAYOUT_TYPE[layout.swizzle]
-        e.line(
-            f"const unsigned long long {desc} = "
-            f"wgmma_descriptor({e.shared(operand)}, {stride}, {kind});"
+        e.helper(MN_DESCRIPTOR if mn_major else DESCRIPTOR)
+        call = (
+            f"wgmma_mn_descriptor({e.shared(operand)}, {layout.panel_bytes}, {stride}, {kind})"
+            if mn_major
+            else f"wgmma_descriptor({e.shared(operand)}, {stride}, {kind})"
         )
+        e.line(f"const unsigned long long {desc} = {call};")
         return desc
 
     @staticmethod
-    def _step(e: Emitter, operand: SharedTensor, k_step: int, row: int) -> int:
-        """Return what moves a descriptor to depth ``16 * k_step`` and ``row``: 16-byte units,
-        before swizzling."""
+    def _step(
+        e: Emitter,
+        operand: SharedTensor | RegisterTensor,
+        k_step: int,
+        m_step: int,
+        mn_major: bool,
+    ) -> int:
+        """Return what moves a descriptor to depth ``16 * k_step`` and row ``64 * m_step``: 16-byte
+        units, before swizzling."""
+        assert isinstance(operand, SharedTensor)
         layout = e.shared_layout(operand)
+        if mn_major:
+            panels = m_step * M // layout.panel_columns
+            return (panels * layout.panel_bytes + k_step * K * layout.swizzle) // 16
         panel, inner = divmod(k_step * K_BYTES, layout.swizzle)
-        return (panel * layout.panel_bytes + row * layout.swizzle + inner) // 16
+        return (panel * layout.panel_bytes + m_step * M * layout.swizzle + inner) // 16
 
     def simulate(self, m: Machine) -> None:
-        a, b = m.freeze(self.a), m.freeze(self.b)
+        a = m.freeze(self.a) if isinstance(self.a, SharedTensor) else self.a
+        b = m.freeze(self.b)
         acc, add = m.registers(self.acc), bool(m.value(self.scale_d))
 
+        def operand(x: SharedTensor | RegisterTensor) -> Any:
+            found = (
+                m.load_shared(x, proxy="async") if isinstance(x, SharedTensor) else m.registers(x)
+            )
+            return found.astype(np.float32)
+
         def land() -> None:
-            x, y = (m.load_shared(t, proxy="async").astype(np.float32) for t in (a, b))
-            acc[...] = x @ y + (acc if add else 0)
+            acc[...] = operand(a) @ operand(b) + (acc if add else 0)
 
         (rows, k), n = self.a.shape, self.b.shape[1]
         m.launch("wgmma", land, amount=2.0 * rows * n * k, what=f"{a.name} x {b.name}")
