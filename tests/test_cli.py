@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rich.console import Console
 from tests.kernels import V3_FILE
 
-from tilus import disasm, runtime
+from tilus import baseline, disasm, runtime
 from tilus.cli import doctor, main, probe
 from tilus.cli.doctor import Finding
 from tilus.errors import DeviceError
@@ -70,7 +70,7 @@ class TestDoctor:
 
     def test_a_missing_gpu_is_named_with_what_mends_it(self, run, monkeypatch):
         def missing():
-            raise DeviceError("no GPU\nfound: no driver\nneeded: one\nmend: buy one")
+            raise DeviceError("no GPU", found="no driver", needed="one", mend="buy one")
 
         monkeypatch.setattr(runtime, "gpus", missing)
         monkeypatch.setattr(runtime, "require_gpu", missing)
@@ -112,7 +112,7 @@ class TestDoctor:
         version = metadata.version
 
         def some(name):
-            if name in ("cuda-core", "torch", "nvmath-python"):
+            if name == "cuda-core":
                 raise metadata.PackageNotFoundError(name)
             return version(name)
 
@@ -120,17 +120,24 @@ class TestDoctor:
         monkeypatch.setattr(disasm, "find_tool", lambda name: None)
         assert "cuda-core>=1.2" in finding("cuda-core").mend
         assert finding("cuda-bindings").ok
-        assert finding("cuBLAS").mend == 'pip install "tilus-hopper-tutorial[baseline]"'
         mend = "pip install nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump"
         assert finding("disassemblers").mend == mend
 
+    @pytest.mark.parametrize("libraries", [[], ["torch"], ["cupy"]])
+    def test_a_comparison_needs_pytorch_or_cupy(self, monkeypatch, libraries):
+        monkeypatch.setattr(baseline, "libraries", lambda: libraries)
+        monkeypatch.setattr(metadata, "version", lambda name: "1.0")  # nvmath-python is no library
+        row = finding("cuBLAS")
+        assert row.ok == bool(libraries)
+        assert row.mend == ("" if libraries else baseline.INSTALL)
+
     def test_nvrtc_missing_is_named_with_the_command(self, monkeypatch):
         def missing():
-            raise DeviceError("found: no libnvrtc\nneeded: it\nmend: pip install nvrtc")
+            raise DeviceError("no compiler", "no libnvrtc", "it", "pip install nvrtc")
 
         monkeypatch.setattr(probe, "compiled", missing)
         row = finding("NVRTC")
-        assert (row.ok, row.mend) == (False, "pip install nvrtc")
+        assert (row.ok, row.found, row.mend) == (False, "no libnvrtc", "pip install nvrtc")
 
     def test_a_cache_folder_that_cannot_be_written(self, tmp_path, monkeypatch):
         monkeypatch.setattr(option, "_cache_dir", str(tmp_path))

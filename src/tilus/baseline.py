@@ -61,11 +61,15 @@ def contenders(a: object, b: object, c: object, names: Collection[str] = CUBLAS)
     return found
 
 
+def libraries() -> list[str]:
+    """Return the names of the installed libraries that multiply matrices on a GPU by cuBLAS."""
+    return [name for name in ("torch", "cupy") if importlib.util.find_spec(name)]
+
+
 def _library() -> ModuleType | None:
-    """Import the first library there is that multiplies matrices on a GPU by cuBLAS."""
-    names = (name for name in ("torch", "cupy") if importlib.util.find_spec(name))
-    libraries = (importlib.import_module(name) for name in names)
-    return next((library for library in libraries if library.cuda.is_available()), None)
+    """Import the first of :func:`libraries` that sees a GPU."""
+    imported = (importlib.import_module(name) for name in libraries())
+    return next((library for library in imported if library.cuda.is_available()), None)
 
 
 def _wrap_torch(torch: Any) -> Callable[[object], Any]:

@@ -75,7 +75,18 @@ class CompileError(TilusError):
 
 
 class DeviceError(TilusError):
-    """The GPU, the driver or a CUDA library is missing, too old, or reports a failure."""
+    """The GPU, the driver or a CUDA library is missing, too old, or reports a failure.
+
+    ``found``, ``needed`` and ``mend``, where known, are lines of the message below its first.
+    ``absent``: there is no driver or no GPU at all, rather than one that fails.
+    """
+
+    def __init__(
+        self, message: str, found: str = "", needed: str = "", mend: str = "", absent: bool = False
+    ) -> None:
+        self.found, self.needed, self.mend, self.absent = found, needed, mend, absent
+        rows = {"found": found, "needed": needed, "mend": mend}
+        super().__init__("\n".join([message, *(f"{k}: {v}" for k, v in rows.items() if v)]))
 
 
 class SimulationError(TilusError):

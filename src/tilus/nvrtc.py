@@ -129,7 +129,7 @@ def _library() -> Any:
 
 def _missing(error: Exception, needed: str, command: str) -> DeviceError:
     found = str(error).partition("\n")[0]
-    return DeviceError(f"found: {found}\nneeded: {needed}\nmend: {command}")
+    return DeviceError("no CUDA compiler", found, needed, command)
 
 
 def _checked(result: tuple[Any, Any]) -> Any:

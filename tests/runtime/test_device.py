@@ -11,7 +11,7 @@ from tests.runtime.fake_driver import H200
 
 from tilus import nvrtc
 from tilus.errors import DeviceError
-from tilus.runtime import device
+from tilus.runtime import device, driver
 
 A100 = replace(H200, name="A100", capability=(8, 0))
 B200 = replace(H200, name="B200", capability=(10, 0))
@@ -49,7 +49,7 @@ def test_the_first_hopper_gpu_is_taken(machine):
 
 def test_no_driver(machine, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    machine(DeviceError("looking for GPUs: no NVIDIA driver"))
+    machine(DeviceError("looking for GPUs", found="no NVIDIA driver", absent=True))
     assert device.find_gpu() is None
     text = refusal()
     assert "found: no NVIDIA driver\n" in text and "H200" in text
@@ -58,8 +58,31 @@ def test_no_driver(machine, monkeypatch):
 
 def test_gpus_hidden_by_the_environment(machine, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    machine(DeviceError("looking for GPUs: CUDA_ERROR_NO_DEVICE"))
+    machine(DeviceError("looking for GPUs: CUDA_ERROR_NO_DEVICE", absent=True))
     assert "(CUDA_VISIBLE_DEVICES='-1')" in refusal()
+
+
+def test_a_driver_that_fails_is_no_machine_without_a_gpu(machine):
+    machine(DeviceError("looking for GPUs", "CUDA_ERROR_SYSTEM_NOT_READY: not yet initialized"))
+    text = refusal()
+    assert "the driver fails\nfound: CUDA_ERROR_SYSTEM_NOT_READY" in text and "nvidia-smi" in text
+    with pytest.raises(DeviceError, match="the driver fails"):
+        device.find_gpu()
+
+
+@pytest.mark.parametrize(
+    ("said", "absent"),
+    [
+        ("CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", True),
+        ("CUDA_ERROR_STUB_LIBRARY: the library is a stub", True),
+        ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: two versions", False),
+        ("CUDA_ERROR_UNKNOWN: unknown error", False),
+    ],
+)
+def test_the_driver_says_whether_there_is_a_gpu(said, absent):
+    with pytest.raises(DeviceError) as caught, driver.device_errors("looking"):
+        raise RuntimeError(said)
+    assert (caught.value.found, caught.value.absent) == (said, absent)
 
 
 @pytest.mark.parametrize("other", [A100, B200])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tilus import disasm, nvrtc, runtime
+from tilus import baseline, disasm, nvrtc, runtime
 from tilus.cli import probe
-from tilus.errors import TilusError
+from tilus.errors import DeviceError, TilusError
 from tilus.options import option
 from tilus.store import Store
 
@@ -91,7 +90,7 @@ def check_nvrtc() -> Iterator[Finding]:
     try:
         program = probe.compiled()
     except TilusError as error:
-        yield Finding("NVRTC", first_line(error), False, "gpu", mend_of(error))
+        yield Finding("NVRTC", found_of(error), False, "gpu", mend_of(error))
     else:
         found = f"{program.cubin.nvrtc}, compiled a kernel for {nvrtc.TARGET}"
         yield Finding("NVRTC", found, True, "gpu")
@@ -138,10 +137,11 @@ def check_disassemblers() -> Iterator[Finding]:
 
 
 def check_baseline() -> Iterator[Finding]:
-    sources = [f"{n} {v}" for n in ("torch", "nvmath-python") if (v := version(n))]
-    found = " and ".join(sources) or "missing: there is nothing to compare speed with"
-    mend = "" if sources else f'pip install "{OURS}[baseline]"'
-    yield Finding("cuBLAS", found, bool(sources), "extra", mend)
+    found = baseline.libraries()
+    rival = version("nvmath-python")
+    parts = [*found, f"nvmath-python {rival}"] if found and rival else found
+    said = " and ".join(parts) or "PyTorch or CuPy missing: there is nothing to compare speed with"
+    yield Finding("cuBLAS", said, bool(found), "extra", "" if found else baseline.INSTALL)
 
 
 def check_cache_folder() -> Iterator[Finding]:
@@ -197,14 +197,12 @@ def first_line(error: Exception) -> str:
 
 def found_of(error: Exception) -> str:
     """Return what an error says it found, without the labels."""
-    line = re.search(r"^found: (.*)$", str(error), re.MULTILINE)
-    return line[1] if line else first_line(error)
+    return error.found if isinstance(error, DeviceError) and error.found else first_line(error)
 
 
 def mend_of(error: Exception) -> str:
     """Return the remedy that an error names, or ''."""
-    line = re.search(r"^mend: (.*)$", str(error), re.MULTILINE)
-    return line[1] if line else ""
+    return error.mend if isinstance(error, DeviceError) else ""
 
 
 def report(findings: list[Finding], console: Console) -> int:

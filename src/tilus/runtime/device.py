@@ -81,11 +81,16 @@ def _describe(device: Any) -> Gpu:
 
 
 def find_gpu() -> Gpu | None:
-    """Return the first Hopper GPU, or None. It may still lack what :func:`require_gpu` asks for."""
+    """Return the first Hopper GPU, or None. It may still lack what :func:`require_gpu` asks for.
+
+    Raise DeviceError where there is a driver and it fails: that is no machine without a GPU.
+    """
     try:
-        return next((gpu for gpu in gpus() if gpu.is_hopper), None)
-    except DeviceError:
-        return None
+        return next((gpu for gpu in _visible() if gpu.is_hopper), None)
+    except DeviceError as error:
+        if error.absent:
+            return None
+        raise
 
 
 def require_gpu() -> Gpu:
@@ -109,16 +114,23 @@ def _visible() -> tuple[Gpu, ...]:
     try:
         return gpus()
     except DeviceError as error:
-        found = str(error).removeprefix(f"{LOOKING}: ")
+        found = error.found or str(error)
         if "CUDA_VISIBLE_DEVICES" in os.environ:
             found += f" (CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r})"
-        needed, mend = f"{NEEDED} and its driver, 580 or newer", "install the driver"
         # All is said: the traceback of the search for libcuda would bury the message.
-        raise _unfit(found, needed, f"{mend} (nvidia.com/drivers), {SIMULATE}") from None
+        if not error.absent:
+            needed, mend = "a driver that works", "see nvidia-smi, restart or reinstall the driver"
+            raise _unfit(found, needed, f"{mend}, {SIMULATE}", "the driver fails") from None
+        needed, mend = f"{NEEDED} and its driver, 580 or newer", "install the driver"
+        raise _unfit(
+            found, needed, f"{mend} (nvidia.com/drivers), {SIMULATE}", absent=True
+        ) from None
 
 
-def _unfit(found: str, needed: str, mend: str) -> DeviceError:
-    return DeviceError(f"no GPU that will do\nfound: {found}\nneeded: {needed}\nmend: {mend}")
+def _unfit(
+    found: str, needed: str, mend: str, what: str = "no GPU that will do", absent: bool = False
+) -> DeviceError:
+    return DeviceError(what, found, needed, mend, absent)
 
 
 def driver_version() -> str:

@@ -11,6 +11,9 @@ from typing import Any
 from tilus.errors import DeviceError, TilusError
 from tilus.nvrtc import INSTALL_CUDA_PYTHON
 
+ABSENT = ("CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_STUB_LIBRARY")
+"""What the driver says where it has no GPU to drive, or is none itself."""
+
 
 @functools.cache
 def core() -> Any:
@@ -19,7 +22,7 @@ def core() -> Any:
         import cuda.core  # noqa: PLC0415
     except ImportError as error:
         raise DeviceError(
-            f"found: {error}\nneeded: cuda-core\nmend: {INSTALL_CUDA_PYTHON}"
+            "no binding of the CUDA driver", str(error), "cuda-core", INSTALL_CUDA_PYTHON, True
         ) from error
     return cuda.core
 
@@ -55,15 +58,15 @@ def device_errors(doing: str) -> Iterator[None]:
     except TilusError:
         raise
     except Exception as error:
-        raise DeviceError(f"{doing}: {_explain(error)}") from error
+        said = "no NVIDIA driver (libcuda was not found)" if _no_driver(error) else str(error)
+        absent = _no_driver(error) or any(word in said for word in ABSENT)
+        raise DeviceError(f"{doing}: {said}", said, absent=absent) from error
 
 
-def _explain(error: Exception) -> str:
+def _no_driver(error: Exception) -> bool:
     from cuda.pathfinder import DynamicLibNotFoundError  # noqa: PLC0415
 
-    if isinstance(error, DynamicLibNotFoundError):
-        return "no NVIDIA driver (libcuda was not found)"
-    return str(error)
+    return isinstance(error, DynamicLibNotFoundError)
 
 
 @functools.cache
