@@ -31,7 +31,21 @@ class Swizzle(IntEnum):
 
     def apply(self, offset: Any) -> Any:
         """Return byte offsets with bits 4 and up xor-ed with bits 7 and up, as the width needs."""
-        return offset ^ (((offset >> 7) & self // 16 - 1) << 4) if self else offset
+        return Spread(4, 7, (self // 16).bit_length() - 1).apply(offset) if self else offset
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Exclusive or of ``bits`` bits of a byte offset, from bit ``to`` on, with those from bit
+    ``source`` on."""
+
+    to: int
+    source: int
+    bits: int
+
+    def apply(self, offset: Any) -> Any:
+        """Return the offsets with their bits exchanged; takes arrays, and expressions."""
+        return offset ^ (((offset >> self.source) & (1 << self.bits) - 1) << self.to)
 
 
 @dataclass(frozen=True)
@@ -39,12 +53,14 @@ class SharedLayout:
     """A tile of ``shape`` elements of ``element_bytes``; with a swizzle, panels of ``swizzle``
     bytes a row stand side by side.
 
-    The tile's first byte must be aligned to :attr:`alignment`.
+    A tile that only threads touch may have a ``spread`` instead, which keeps them from asking one
+    bank for several words. The tile's first byte must be aligned to :attr:`alignment`.
     """
 
     shape: tuple[int, ...]
     element_bytes: int
     swizzle: Swizzle = Swizzle.NONE
+    spread: Spread | None = None
 
     @property
     def panel_columns(self) -> int:
@@ -69,8 +85,8 @@ class SharedLayout:
     @property
     def alignment(self) -> int:
         """Alignment of the tile in bytes: eight swizzle rows, so that the pattern starts at its
-        beginning; else 16."""
-        return max(8 * self.swizzle, 16)
+        beginning; a turn of all banks for a spread; else 16."""
+        return max(8 * self.swizzle, 128 if self.spread else 16)
 
     def offset(self, row: Any, column: Any) -> Any:
         """Return where an element lies, in bytes from the start of the tile.
@@ -81,7 +97,8 @@ class SharedLayout:
         if self.panels > 1:
             panel, inner = column // self.panel_columns, column % self.panel_columns
         flat = (row + panel * self.rows) * self.panel_columns + inner
-        return self.swizzle.apply(flat * self.element_bytes)
+        offset = self.swizzle.apply(flat * self.element_bytes)
+        return self.spread.apply(offset) if self.spread else offset
 
     def offsets(self) -> np.ndarray:
         """Return an int array of ``shape``: where each element lies, in elements from the start of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.kernels import script
-from tests.ops.lanes import Lanes, instruction, written_by
+from tests.ops.lanes import Lanes, instruction, wavefronts, written_by
 
 import tilus
 from tilus import LanguageError, float16, float32, int8, int32
@@ -141,6 +141,27 @@ def test_rows_move_16_bytes_at_once():
     kernel = moves(float16, (64, 64), "all", False, 4)
     assert {name for name, _ in check(kernel, "load_shared")} == {"load_16"}
     assert {name for name, _ in check(kernel, "store_shared")} == {"store_16"}
+
+
+@pytest.mark.parametrize("dtype, n", [(float32, 32), (float16, 64), (float16, 32), (int8, 64)])
+def test_a_tile_is_read_across_its_rows_without_conflicts(dtype, n):
+    """A transpose: rows go in by wide accesses, columns come out; no bank is asked twice."""
+
+    def kernel(self):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        tile = self.shared_tensor(dtype=dtype, shape=[n, n])
+        values = self.register_tensor(dtype=dtype, shape=[n, n], init=1)
+        self.store_shared(tile, values)
+        self.sync()
+        values = self.load_shared(tile.transpose())
+
+    lowered = script(kernel).lower()
+    for op in ("store_shared", "load_shared"):
+        for function, address in check(lowered, op):
+            width = 16 if "matrices" in function else int(function.split("_")[1])
+            for warp in address.reshape(4, 32):
+                assert wavefronts(width, warp) == max(1, width // 4)
 
 
 @pytest.mark.parametrize(

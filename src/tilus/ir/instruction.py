@@ -157,6 +157,10 @@ class Constraints(Protocol):
     def swizzled(self, tensor: SharedTensor) -> None:
         """Demand the swizzled tile layout that TMA writes and WGMMA reads."""
 
+    def touched(self, tensor: SharedTensor, registers: RegisterTensor) -> None:
+        """Say that threads copy between ``tensor`` and ``registers``: where the layout of the
+        tile is open, no bank is to be asked for several words."""
+
     def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> None:
         """Demand a host-made tensor map that copies boxes of ``view`` to or from ``tile``."""
 

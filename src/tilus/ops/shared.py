@@ -8,15 +8,16 @@ matrices of 16-bit elements, as ``mma`` wants them, move by ``ldmatrix`` and ``s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from tilus.banks import Access, access
 from tilus.dtypes import uint32
 from tilus.ir import (
     Const,
+    Constraints,
     Emitter,
     Expr,
     Instruction,
@@ -53,19 +54,21 @@ FORMS = {16: (4, "v4.b32"), 8: (2, "v2.b32"), 4: (1, "b32"), 2: (1, "b16"), 1: (
 """Bytes of an access: how many registers it takes, and its type in PTX."""
 
 
-def plain_helper(direction: Direction, nbytes: int) -> str:
-    """Return the device function that moves ``nbytes`` of neighbours between registers and shared
-    memory."""
-    count, form = FORMS[nbytes]
-    op = "ld" if direction == "load" else "st"
-    return _function(direction, f"{direction}_{nbytes}", f"{op}.shared.{form}", count, nbytes)
-
-
-def matrix_helper(direction: Direction, count: int, trans: str) -> str:
-    """Return the device function that moves ``count`` 8x8 matrices; PTX ISA, "ldmatrix"."""
-    op = "ldmatrix" if direction == "load" else "stmatrix"
-    form = f"{op}.sync.aligned.m8n8.x{count}{trans.replace('_', '.')}.shared.b16"
-    return _function(direction, f"{direction}_matrices_{count}{trans}", form, count, 4 * count)
+def helper(direction: Direction, access: Access) -> tuple[str, str]:
+    """Return the name and the text of the device function that carries out an access; PTX ISA,
+    "ld", "st", "ldmatrix", "stmatrix"."""
+    if access.matrices:
+        count, trans = access.registers // 2, access.matrices == "trans"
+        op = "ldmatrix" if direction == "load" else "stmatrix"
+        form = f"{op}.sync.aligned.m8n8.x{count}{'.trans' if trans else ''}.shared.b16"
+        name = f"{direction}_matrices_{count}{'_trans' if trans else ''}"
+        return name, _function(direction, name, form, count, 4 * count)
+    count, kind = FORMS[access.width]
+    form, name = (
+        f"{'ld' if direction == 'load' else 'st'}.shared.{kind}",
+        f"{direction}_{access.width}",
+    )
+    return name, _function(direction, name, form, count, access.width)
 
 
 def _function(direction: Direction, name: str, form: str, count: int, nbytes: int) -> str:
@@ -80,75 +83,6 @@ def _function(direction: Direction, name: str, form: str, count: int, nbytes: in
         places=f"{{{', '.join(f'%{i}' for i in range(count))}}}",
         words=", ".join(f'"{operand}"(w[{i}])' for i in range(count)),
     )
-
-
-@dataclass(frozen=True)
-class Access:
-    """One way to move registers: ``function`` moves ``registers`` of a thread at once.
-
-    A thread gives it the address of register ``register(t) + start`` of thread ``thread(t)``. Both
-    take thread numbers as an array or as an expression.
-    """
-
-    function: str
-    helper: str
-    registers: int
-    thread: Callable[[Any], Any] = lambda t: t
-    register: Callable[[Any], Any] = lambda t: t * 0
-
-    def addresses(self, places: np.ndarray) -> np.ndarray:
-        """Return what each thread passes in each access; ``places`` [threads, registers] holds
-        where registers lie."""
-        t = np.arange(places.shape[-2])[:, None]
-        starts = np.arange(0, places.shape[-1], self.registers)
-        found: np.ndarray = places[..., self.thread(t), self.register(t) + starts]
-        return found
-
-
-def matrices(direction: Direction, places: np.ndarray) -> Access | None:
-    """Return the access by 8x8 matrices of 16-bit elements, or None where the layouts are others.
-
-    In a matrix lane l holds elements 2 * (l % 4) and the next of row l / 4; transposed, of column
-    l / 4 (PTX ISA, "ldmatrix"). Lane l passes the address of row l % 8 of matrix l / 8.
-    """
-    *_, threads, registers = places.shape
-    if threads % 32 or registers % 2:
-        return None
-    count = 4 if registers % 8 == 0 else 2 if registers % 4 == 0 else 1
-    lanes = places.reshape(-1, threads // 32, 8, 4, registers // 2, 2)
-    pair = np.arange(4)[:, None, None] * 4 + np.arange(2) * 2
-    rows = lanes[:, :, :, :1, :, :1]
-    if (rows % 16 == 0).all() and (lanes == rows + pair).all():
-        return Access(
-            f"{direction}_matrices_{count}",
-            matrix_helper(direction, count, ""),
-            2 * count,
-            lambda t: t // 32 * 32 + t % 8 * 4,
-            lambda t: t // 8 % count * 2,
-        )
-    rows = lanes[:, :, :1]
-    if (rows % 16 == 0).all() and (lanes == rows + np.arange(8)[:, None, None, None] * 2).all():
-        return Access(
-            f"{direction}_matrices_{count}_trans",
-            matrix_helper(direction, count, "_trans"),
-            2 * count,
-            lambda t: t // 32 * 32 + t % 8 // 2,
-            lambda t: t // 8 % count * 2 + t % 2,
-        )
-    return None
-
-
-def vectors(direction: Direction, places: np.ndarray, nbytes: int, alignment: int) -> Access:
-    """Return the widest access of neighbours in one row: 16 bytes, or what ``alignment`` and the
-    layouts leave of them."""
-    for width in (16, 8, 4, 2):
-        count = width // nbytes
-        if alignment % width == 0 and count > 1 and places.shape[-1] % count == 0:
-            runs = places.reshape(*places.shape[:-1], -1, count)
-            even = runs[..., :1] % width == 0
-            if even.all() and (runs == runs[..., :1] + nbytes * np.arange(count)).all():
-                return Access(f"{direction}_{width}", plain_helper(direction, width), count)
-    return Access(f"{direction}_{nbytes}", plain_helper(direction, nbytes), 1)
 
 
 def distance(first: np.ndarray, other: np.ndarray) -> tuple[int, int] | None:
@@ -176,21 +110,22 @@ class Copy:
 
     def emit(self) -> None:
         """Write one line an access, behind what all of them share."""
-        e, access = self.e, self._access()
-        e.helper(access.helper)
+        e, way = self.e, self._access()
+        function, text = helper(self.direction, way)
+        e.helper(text)
         tile, t = (Var(name, uint32) for name in ("tile", "t"))
         e.line(f"const unsigned {e.expr(tile)} = {e.shared(self._tile())};")
         e.line(f"const unsigned {e.expr(t)} = {e.thread()};")
-        addresses = access.addresses(self._places())
-        name, first = e.registers(self.registers), self._address(access, t, 0)
+        addresses = way.addresses(self._places())
+        name, first = e.registers(self.registers), self._address(way, t, 0)
         for i in range(addresses.shape[-1]):
             at, apart = first, distance(addresses[..., 0], addresses[..., i])
             if apart is None:
-                at, apart = self._address(access, t, i * access.registers), (0, 0)
+                at, apart = self._address(way, t, i * way.registers), (0, 0)
             text = f"({at} ^ {apart[0]})" if apart[0] else at
             text += f" + {apart[1]}" if apart[1] else ""
-            to = f"{name} + {i * access.registers}" if i else name
-            e.line(f"{access.function}({to}, {e.expr(tile)} + {text});")
+            to = f"{name} + {i * way.registers}" if i else name
+            e.line(f"{function}({to}, {e.expr(tile)} + {text});")
 
     @property
     def layout(self) -> RegisterLayout:
@@ -198,13 +133,9 @@ class Copy:
         return self.e.register_layout(self.registers)
 
     def _access(self) -> Access:
-        places, nbytes = self._places(), self.shared.dtype.nbytes
-        warps = self.e.threads.begin % 32 == 0
-        found = matrices(self.direction, places) if nbytes == 2 and warps else None
-        whole = self.e.shared_layout(self.shared)
-        several = self.shared.buffer.shape[:-2]
-        step = whole.rows * whole.shape[-1] * nbytes if several else 16
-        return found or vectors(self.direction, places, nbytes, step)
+        nbytes, several = self.shared.dtype.nbytes, len(self.shared.buffer.shape) > 2
+        alignment = self._tile_size * nbytes if several else 16
+        return access(self._places(), nbytes, alignment, self.e.threads.begin)
 
     def _tile(self) -> SharedTensor:
         """Return the whole tile that the tensor is, or lies in as a row."""
@@ -236,13 +167,13 @@ class Copy:
         found: np.ndarray = self._place(index, first_row)
         return found
 
-    def _address(self, access: Access, t: Var, start: int) -> str:
+    def _address(self, way: Access, t: Var, start: int) -> str:
         """Write the address, from the tile's start, of the access that begins at register
         ``start``; return its name."""
         e, last = self.e, len(self.layout.shape) - 1
         index = [Var("at_row" if dim < last else "at_column", uint32) for dim in range(last + 1)]
         for dim, i in enumerate(index):
-            text = self._coordinate(dim, access.thread(t), access.register(t) + start)
+            text = self._coordinate(dim, way.thread(t), way.register(t) + start)
             e.line(f"const unsigned {e.expr(i)} = {text};")
         columns = self.e.shared_layout(self.shared).shape[-1]
         first_row = cast(self.shared.offset % self._tile_size // columns, uint32)
@@ -287,6 +218,9 @@ class load_shared(Instruction):
     def verify(self) -> None:
         _verify(self, "src", self.src)
 
+    def constrain(self, c: Constraints) -> None:
+        c.touched(self.src, self.out)
+
     def emit(self, e: Emitter) -> None:
         e.declare(self.out, None)
         Copy(e, "load", self.src, self.out).emit()
@@ -320,6 +254,9 @@ class store_shared(Instruction):
         rule = "spread over the registers of the current group"
         self.require(not self.src.replicated, "src", rule, "a tensor that each thread holds whole")
         self.require(held == self.threads, "src", f"held by {self.threads.role}", held.role)
+
+    def constrain(self, c: Constraints) -> None:
+        c.touched(self.dst, self.src)
 
     def emit(self, e: Emitter) -> None:
         Copy(e, "store", self.dst, self.src).emit()

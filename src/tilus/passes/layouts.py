@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilus.banks import Use, least_turns
 from tilus.errors import LanguageError, Location
 from tilus.ir import (
     Function,
@@ -31,6 +32,7 @@ class Layouts:
     location: Location | None = None
     _same: list[tuple[RegisterTensor, RegisterTensor]] = field(default_factory=list)
     _mapped: list[tuple[GlobalTensor, SharedBuffer]] = field(default_factory=list)
+    _touched: list[tuple[SharedTensor, RegisterTensor]] = field(default_factory=list)
 
     def register(self, tensor: RegisterTensor, layout: RegisterLayout) -> None:
         if self.registers.setdefault(tensor, layout) != layout:
@@ -51,6 +53,9 @@ class Layouts:
             raise LanguageError(message, buffer.location)
         self.shared[buffer] = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes, swizzle)
 
+    def touched(self, tensor: SharedTensor, registers: RegisterTensor) -> None:
+        self._touched.append((tensor, registers))
+
     def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> None:
         self._mapped.append((view, tile.buffer))
 
@@ -61,6 +66,10 @@ class Layouts:
         for stmt in walk(function.body):
             self._default(getattr(stmt, "out", None), stmt.location)
         self._spread()
+        for stmt in walk(function.body):
+            match getattr(stmt, "out", None):
+                case SharedTensor(buffer=buffer) if buffer not in self.shared:
+                    self.shared[buffer] = self._plain(buffer)
         for view, buffer in self._mapped:
             self._add_map(view, self.shared[buffer])
 
@@ -72,8 +81,6 @@ class Layouts:
 
     def _default(self, tensor: object, location: Location) -> None:
         match tensor:
-            case SharedTensor(buffer=buffer) if buffer not in self.shared:
-                self.shared[buffer] = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes)
             case RegisterTensor(replicated=False) if tensor not in self.registers:
                 layout = blocked(tensor.shape, tensor.threads.count, tensor.dtype.nbytes)
                 if layout is None:
@@ -83,6 +90,15 @@ class Layouts:
                     raise LanguageError(message, location)
                 self.registers[tensor] = layout
                 self._spread()
+
+    def _plain(self, buffer: SharedBuffer) -> SharedLayout:
+        """Return the layout of a buffer that only threads touch."""
+        shape = buffer.shape[-2:]
+        touched = [(t, r) for t, r in self._touched if t.buffer is buffer]
+        uses = [
+            Use(self.registers[r], t.transposed) for t, r in touched if len(t.shape) == len(shape)
+        ]
+        return least_turns(shape, buffer.dtype.nbytes, uses)
 
     def _add_map(self, view: GlobalTensor, layout: SharedLayout) -> None:
         box = (layout.rows, layout.panel_columns)
