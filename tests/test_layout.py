@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilus.layout import SharedLayout, Swizzle, blocked, swizzle_for, wgmma_accumulator
+from tilus.layout import (
+    SharedLayout,
+    Swizzle,
+    WarpGrid,
+    accumulator,
+    blocked,
+    has_quads,
+    swizzle_for,
+    wgmma_accumulator,
+)
 
 SWIZZLES = [Swizzle.B32, Swizzle.B64, Swizzle.B128]
 
@@ -31,6 +40,15 @@ def test_accumulator_places_known_elements():
     assert coordinates[37, 2].tolist() == [25, 2]
     assert coordinates[37, 4].tolist() == [17, 10]
     assert coordinates[127, 15].tolist() == [63, 31]
+
+
+@pytest.mark.parametrize(
+    "n, grid, quads",
+    [(64, (4, 1), True), (64, (2, 2), True), (64, (1, 4), False), (24, (4, 1), False)],
+)
+def test_quads_are_where_a_warp_has_32_columns(n, grid, quads):
+    assert has_quads(accumulator(64, n, WarpGrid(*grid), 128)) == quads
+    assert not has_quads(blocked((64, n), 128, 2))
 
 
 def test_accumulator_stores_pairs():

@@ -275,10 +275,19 @@ def mma_right(k: int, n: int, grid: WarpGrid, threads: int) -> RegisterLayout:
     )
 
 
-def is_accumulator(layout: RegisterLayout) -> bool:
-    """Say whether ``layout`` is that of a WGMMA accumulator."""
-    flat = len(layout.shape) != 2 or layout.threads != 128
-    return not flat and layout == wgmma_accumulator(*layout.shape)
+def has_quads(layout: RegisterLayout) -> bool:
+    """Say whether four neighbouring threads hold 32 columns of a row among them, in pairs.
+
+    So do those of an accumulator where a warp has a multiple of 32 columns: registers r, r + 4,
+    r + 8 and r + 12 of thread q begin 8 columns apart, 2 * q behind the first thread's.
+    """
+    if len(layout.shape) != 2 or layout.threads % 4 or layout.registers % 16:
+        return False
+    quads = layout.coordinates().reshape(-1, 4, layout.registers // 16, 4, 2, 2, 2)
+    thread, block, column = np.ogrid[:4, :4, :2]
+    step = np.zeros((4, 1, 4, 1, 2, 2), int)
+    step[:, 0, :, 0, :, 1] = 2 * thread + 8 * block + column
+    return np.array_equal(quads, quads[:, :1, :, :1, :, :1] + step)
 
 
 def blocked(shape: tuple[int, ...], threads: int, element_bytes: int) -> RegisterLayout | None:

@@ -23,7 +23,7 @@ from tilus.ir import (
     reads,
     writes,
 )
-from tilus.layout import RegisterLayout, is_accumulator
+from tilus.layout import RegisterLayout, has_quads
 
 PACK = """\
 __device__ __forceinline__ unsigned pack(half_t lo, half_t hi) {
@@ -100,7 +100,7 @@ class store_global(Instruction):
         """Store a tile that lies inside of the view and is aligned: 16 bytes at once where four
         threads can exchange fragments, else pairs."""
         e.helper(PACK)
-        quads = is_accumulator(layout) and layout.shape[-1] % 32 == 0
+        quads = has_quads(layout)
         columns = 8 if quads else 2
         aligned = f"(unsigned long long){e.pointer(self.dst)} % {2 * columns} == 0"
         with e.block(f"if ({e.expr(self._whole(e, columns))} && {aligned})"):
