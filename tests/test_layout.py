@@ -115,3 +115,12 @@ def test_swizzle_for_takes_the_widest():
     assert [swizzle_for(n) for n in (32, 64, 96, 128, 256, 48)] == [
         Swizzle.B32, Swizzle.B64, Swizzle.B32, Swizzle.B128, Swizzle.B128, None,
     ]  # fmt: skip
+
+
+def test_swizzle_for_tiles_behind_each_other_takes_whole_patterns():
+    """Four rows of 128 bytes are half a pattern of the widest swizzle: a second tile would begin
+    in its middle."""
+    assert swizzle_for(128, step=1024) == Swizzle.B128
+    assert swizzle_for(128, step=512) == Swizzle.B64
+    assert swizzle_for(128, step=256) == Swizzle.B32
+    assert swizzle_for(128, step=128) is None

@@ -115,10 +115,15 @@ def _shared_offsets(layout: SharedLayout) -> np.ndarray:
     return offsets
 
 
-def swizzle_for(row_bytes: int) -> Swizzle | None:
+def swizzle_for(row_bytes: int, step: int = 0) -> Swizzle | None:
     """Return the widest swizzle whose rows tile a row of ``row_bytes``, or None where there is
-    none."""
-    return next((s for s in (Swizzle.B128, Swizzle.B64, Swizzle.B32) if row_bytes % s == 0), None)
+    none.
+
+    Hardware swizzles addresses: tiles that follow each other ``step`` bytes apart are whole
+    patterns of eight swizzle rows.
+    """
+    widths = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
+    return next((s for s in widths if row_bytes % s == step % (8 * s) == 0), None)
 
 
 Source = Literal["thread", "register"]

@@ -192,3 +192,17 @@ def test_rows_that_no_swizzle_fits_are_refused():
 
     with pytest.raises(LanguageError, match="rows must be a multiple of 32 bytes, got 48 bytes"):
         lowered(kernel)
+
+
+def test_tiles_that_would_begin_inside_a_swizzle_pattern_are_refused():
+    def kernel(self, p: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        view = self.global_view(p, dtype=float16, shape=[64, 64])
+        tiles = self.shared_tensor(dtype=float16, shape=[2, 1, 64])
+        full = self.mbarrier.alloc(1)
+        self.tma.global_to_shared(src=view, dst=tiles[1], offsets=[0, 0], mbarrier=full)
+
+    rule = "tiles behind each other must be a multiple of 256 bytes, got 128 bytes"
+    with pytest.raises(LanguageError, match=rule):
+        lowered(kernel)

@@ -4,6 +4,7 @@ rest."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tilus.banks import Use, least_turns
@@ -47,9 +48,13 @@ class Layouts:
     def swizzled(self, tensor: SharedTensor) -> None:
         buffer = tensor.buffer
         row_bytes = buffer.shape[-1] * buffer.dtype.nbytes
-        swizzle = swizzle_for(row_bytes)
+        tile_bytes = math.prod(buffer.shape[-2:]) * buffer.dtype.nbytes
+        swizzle = swizzle_for(row_bytes, tile_bytes if buffer.nbytes > tile_bytes else 0)
         if swizzle is None:
-            message = f"{buffer.name}: rows must be a multiple of 32 bytes, got {row_bytes} bytes"
+            what, unit, found = ("rows", 32, row_bytes)
+            if row_bytes % 32 == 0:
+                what, unit, found = ("tiles behind each other", 256, tile_bytes)
+            message = f"{buffer.name}: {what} must be a multiple of {unit} bytes, got {found} bytes"
             raise LanguageError(message, buffer.location)
         self.shared[buffer] = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes, swizzle)
 
