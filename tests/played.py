@@ -61,6 +61,9 @@ class HostArray:
     def copy_from(self, array):
         self.array[...] = array
 
+    def fill_bytes(self, value):
+        self.array.view(np.uint8)[...] = value
+
     def to_numpy(self):
         return self.array.copy()
 

@@ -6,6 +6,7 @@ import json
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.sample_record import sample
@@ -32,23 +33,35 @@ def gpu(monkeypatch, tmp_path):
 
 def test_parts_can_be_named(gpu, monkeypatch, capsys):
     seen = []
-    for name in ("check", "v3"):
+    for name in ("check", "tune"):
         monkeypatch.setitem(gpu.PARTS, name, lambda part, name=name: seen.append(name) or True)
-    assert gpu.main(["v3"]) == 0 and seen == ["v3"]
-    assert gpu.main(["check", "v3"]) == 0 and seen == ["v3", "check", "v3"]
+    assert gpu.main(["tune"]) == 0 and seen == ["tune"]
+    assert gpu.main(["check", "tune"]) == 0 and seen == ["tune", "check", "tune"]
     assert gpu.main(["v9"]) == 2 and "unknown part v9" in capsys.readouterr().err
     assert gpu.main(["--list"]) == 0 and "three fresh processes" in capsys.readouterr().out
 
 
 def test_a_part_that_fails_fails_the_run_but_not_the_others(gpu, monkeypatch, capsys):
     monkeypatch.setitem(gpu.PARTS, "check", lambda part: part.run("-c", "print('bad'); exit(3)"))
-    monkeypatch.setitem(gpu.PARTS, "v3", lambda part: part.run("-c", "print('good')"))
-    assert gpu.main(["check", "v3"]) == 1
+    monkeypatch.setitem(gpu.PARTS, "tune", lambda part: part.run("-c", "print('good')"))
+    assert gpu.main(["check", "tune"]) == 1
     out = capsys.readouterr().out
-    assert out.index("exit status 3") < out.index("==== summary")
+    assert out.index("exit status 3") < out.index("==== tune") < out.index("==== summary")
     summary = (gpu.OUT / "summary.txt").read_text().splitlines()
-    assert summary[1].split()[:2] == ["check", "FAILED"] and summary[2].split()[:2] == ["v3", "ok"]
-    assert "good" in (gpu.OUT / "v3.log").read_text()
+    assert summary[1].split()[:2] == ["check", "FAILED"]
+    assert summary[2].split()[:2] == ["tune", "ok"]
+    log = (gpu.OUT / "parts.log").read_text()
+    assert log.index("==== check\n") < log.index("bad\n") < log.index("==== tune\n")
+    assert log.index("==== tune\n") < log.index("good\n")
+
+
+def test_a_part_that_raises_has_failed(gpu, monkeypatch, capsys):
+    def broken(part):
+        raise DeviceError("the counters cannot be read")
+
+    monkeypatch.setitem(gpu.PARTS, "profile", broken)
+    assert gpu.main(["profile"]) == 1
+    assert "DeviceError: the counters cannot be read" in capsys.readouterr().out
 
 
 def test_a_child_that_does_not_end_is_stopped(gpu, monkeypatch):
@@ -56,7 +69,7 @@ def test_a_child_that_does_not_end_is_stopped(gpu, monkeypatch):
         gpu.PARTS, "check", lambda part: part.run("-c", "import time; time.sleep(60)", limit=0.5)
     )
     assert gpu.main(["check"]) == 1
-    assert "stopped after 0 s" in (gpu.OUT / "check.log").read_text()
+    assert "stopped after 0 s" in (gpu.OUT / "parts.log").read_text()
 
 
 def test_no_part_takes_more_than_nine_minutes(gpu, tmp_path):
@@ -75,25 +88,121 @@ def test_without_a_gpu_nothing_succeeds(gpu, monkeypatch, capsys):
     assert gpu.main([]) == 1 and "no GPU that will do" in capsys.readouterr().err
 
 
-def test_three_processes_become_one_record(gpu, monkeypatch, tmp_path, capsys):
-    count = iter(range(100))
+def example(log):
+    """Return a benchmark that writes a made-up record, and notes what it was asked for."""
 
-    def example(part, *words, limit=0.0):
-        made = sample()
-        size, process = int(words[words.index("--size") + 1]), next(count)
-        for row in made["measurements"]:
-            row |= dict.fromkeys("mnk", size)
-        made["measurements"][1]["latency_ms"] = [2.0 + process] * 3
-        made["measurements"][1]["vs_cublas"] = 1.5 / (2.0 + process)
-        Path(words[words.index("--json") + 1]).write_text(json.dumps(made))
+    def run(part, *words, limit=0.0):
+        log.append(words)
+        made, path = sample(), Path(words[words.index("--json") + 1])
+        regime = words[words.index("--regime") + 1] if "--regime" in words else "burst"
+        process = int(words[words.index("--process") + 1]) if "--process" in words else 0
+        sizes = [words[i + 1 : i + 4] for i, word in enumerate(words) if word == "--size"]
+        pair, made["measurements"] = made["measurements"], []
+        pair[1] |= {"latency_ms": [2.0 + process] * 3, "vs_cublas": 1.5 / (2.0 + process)}
+        for m, n, k in sizes:
+            size = {"m": int(m), "n": int(n), "k": int(k), "regime": regime, "process": process}
+            made["measurements"] += [row | size for row in pair]
+        path.write_text(json.dumps(made))
         return True
 
-    monkeypatch.setattr(gpu.Part, "run", example)
-    assert gpu.main(["v3", "v3-4096"]) == 0
-    record = gpu.records.load(gpu.OUT / "v3.json")
-    assert [r["process"] for r in record.select(version="v3", m=8192)] == [0, 1, 2]
-    assert [r["process"] for r in record.select(version="v3", m=4096)] == [0, 1, 2]
+    return run
+
+
+def test_the_ladder_becomes_one_record(gpu, monkeypatch, capsys):
+    log = []
+    monkeypatch.setattr(gpu.Part, "run", example(log))
+    parts = ["ladder-8192", "ladder-8192-sustained", "ladder-sizes", "ladder-large"]
+    assert gpu.main(parts) == 0
+    record = gpu.records.load(gpu.OUT / "ladder.json")
+    for regime in ("burst", "sustained"):
+        rows = record.select(version="v3", m=8192, regime=regime)
+        assert [row["process"] for row in rows] == [0, 1, 2]
     assert record.summary("v3", 8192, 8192, 8192).latency_ms == 3.0
+    sizes = {(r["m"], r["n"], r["k"]) for r in record.select(regime="burst")}
+    assert sizes == {
+        (8192, 8192, 8192), (4096, 4096, 4096), (4096, 4096, 14336), (10240, 10240, 10240),
+        (1000, 904, 520),
+    }  # fmt: skip
+    runs = [words[words.index("--runs") + 1] for words in log]
+    assert runs == ["20", "1", "1", *["1"] * 3, "20", "20"]
+    assert all("--tune-at" in words for words in log[6:])
     out = capsys.readouterr().out
-    assert "v3-8192.json" in out and "3.0000 ms" in out and "0.500 (0.375-0.750) x cuBLAS" in out
+    assert "3.0000 ms" in out and "0.500 (0.375-0.750) x cuBLAS" in out
+
+
+def test_all_parts_together_leave_a_handful_of_files(gpu, monkeypatch):
+    monkeypatch.setattr(gpu.Part, "run", example([]))
+    for name in ("doctor", "check", "backends", "tune", "compile-times", "hang"):
+        monkeypatch.setitem(gpu.PARTS, name, lambda part: True)
+    monkeypatch.setitem(
+        gpu.PARTS, "profile", lambda part: bool((gpu.OUT / "profile.json").write_text("{}"))
+    )
+    assert gpu.main([]) == 0
     assert len(list(gpu.OUT.iterdir())) <= 8
+
+
+def test_a_process_that_fails_leaves_no_record(gpu, monkeypatch):
+    monkeypatch.setattr(gpu.Part, "run", lambda part, *words, limit=0.0: False)
+    assert gpu.main(["ladder-8192"]) == 1
+    assert not list(gpu.OUT.glob("*.json"))
+
+
+def test_parts_measured_apart_are_joined_without_a_gpu(gpu, monkeypatch, tmp_path):
+    monkeypatch.setattr(runtime, "require_gpu", lambda: 1 / 0)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(sample()))
+    paths = [str(tmp_path / f"{name}.json") for name in ("joined", "a", "b")]
+    assert gpu.main(["--join", *paths]) == 0
+    rows = gpu.records.load(tmp_path / "joined.json").select(version="v3")
+    assert [row["process"] for row in rows] == [0, 1]
+
+
+# ---- Nsight Compute -----------------------------------------------------------------------------
+
+ACCOUNT = {"launches": [{"version": "v3", "schedule": {"num_stages": 4}}]}
+TABLE = ['"ID","Kernel Name","gpu__time_duration.sum"', '"","","ns"', '"0","V3","1500000"']
+
+
+@pytest.fixture
+def nsight(gpu, monkeypatch):
+    """An ncu that writes what ``table`` holds; ``commands`` has what was called."""
+    world = SimpleNamespace(table=TABLE, commands=[], good=True)
+
+    def execute(part, *command, limit=0.0):
+        world.commands.append(command)
+        if command[0] == "ncu":
+            Path(command[command.index("--log-file") + 1]).write_text("\n".join(world.table))
+            Path(command[command.index("--json") + 1]).write_text(json.dumps(ACCOUNT))
+        return world.good or command[0] != "ncu"
+
+    monkeypatch.setattr(gpu.Part, "execute", execute)
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: name)
+    monkeypatch.setattr(gpu, "said_by", lambda tool, word: f"Nsight\nVersion 2025 of {word}")
+    monkeypatch.setattr(gpu.ncu, "metrics", lambda listed: ["gpu__time_duration.sum", "x"])
+    return world
+
+
+def test_the_profile_is_kept_with_who_did_what(gpu, nsight):
+    assert gpu.main(["profile"]) == 0
+    found = json.loads((gpu.OUT / "profile.json").read_text())
+    assert found["launches"]["v3"]["duration_ns"] == 1500000 and "2025" in found["profiler"]
+    tuned, profiled = nsight.commands
+    assert "--profile" not in tuned and "--profile" in profiled
+    text = " ".join(profiled)
+    assert "--clock-control none" in text and "--profile-from-start off" in text
+    assert "--metrics gpu__time_duration.sum,x" in text
+
+
+@pytest.mark.parametrize("fault", ["counters", "exit"])
+def test_counters_that_cannot_be_read_fail_the_part(gpu, nsight, fault, capsys):
+    nsight.good = fault != "exit"
+    nsight.table = ["==ERROR== ERR_NVGPUCTRPERM"]
+    assert gpu.main(["profile"]) == 1
+    assert "ERR_NVGPUCTRPERM" in capsys.readouterr().out
+    assert not (gpu.OUT / "profile.json").exists()
+
+
+def test_without_ncu_there_is_no_profile(gpu, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
+    monkeypatch.setattr(gpu, "NSIGHT", str(tmp_path))
+    assert gpu.main(["profile"]) == 1 and "There is no ncu" in capsys.readouterr().out

@@ -87,8 +87,8 @@ def test_other_bits_in_a_later_run_are_wrong(stage):
 
     def drifts(a, b, c):
         multiply(a, b, c)
-        # The checks take two runs; within the bound, the fifth differs in its last bit.
-        if next(count) == 4:
+        # Both checks take a run each; the fourth after them differs in its last bit.
+        if next(count) == 5:
             c.array.view("uint16")[3, 3] += 1
 
     made = played(stage, {"v3": drifts}, v3=1.0)
