@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import fixture
 import pytest
@@ -28,6 +29,7 @@ def v3() -> found.Found:
         ("latency_ms", ["m=8192", "burst"], "2.500 ms"),
         ("tflops", ["m=8192", "sustained"], "440 TFLOPS"),
         ("vs_cublas", ["n=904", "regime=burst"], "0.800×"),
+        ("processes", ["n=904", "burst"], "median of three fresh processes"),
     ],
 )
 def test_a_number(v3: found.Found, field: str, picks: list[str], text: str) -> None:
@@ -91,8 +93,37 @@ def test_the_badge_says_when_the_kernel_has_changed(tmp_path: Path) -> None:
 
 
 def test_a_fresh_record_has_no_such_badge(monkeypatch: pytest.MonkeyPatch, v3: found.Found) -> None:
-    monkeypatch.setattr(found, "stale", lambda root, path: False)
+    monkeypatch.setattr(found, "stale", lambda root, path, version: False)
     assert v3.badge().astext() == "recorded on 1999-12-31, FIXTURE GPU"
+
+
+def test_one_process_is_no_median(v3: found.Found) -> None:
+    rows = [row for row in v3.record.measurements if row["process"] == 0]
+    alone = records.Record({**v3.record.data, "measurements": rows})
+    one = found.Found("v3", ROOT, "plots/data/v3.json", alone)
+    assert numbers.number(one, "processes", ["m=8192", "burst"]) == "one process"
+
+
+@pytest.mark.parametrize("version", ["v3", "v4", "ladder"])
+def test_a_version_is_found_in_the_record_of_the_ladder(tmp_path: Path, version: str) -> None:
+    records.write(fixture.record(), tmp_path / "plots" / "data" / "ladder.json")
+    env = SimpleNamespace(
+        srcdir=str(tmp_path / "docs"),
+        config=SimpleNamespace(record_folders=["measured", "plots/data"]),
+        note_dependency=lambda path: None,
+    )
+    record = found.find(env, version)  # type: ignore[arg-type]
+    assert (record is None) == (version == "v4")
+    assert record is None or record.path == "plots/data/ladder.json"
+
+
+def test_only_the_version_itself_makes_it_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(records, "load", lambda path: fixture.record())
+    monkeypatch.setattr(records, "staleness", lambda *words: asked.append(words[2]) or ())
+    for version in ("v3", "ladder"):
+        assert not found.stale(ROOT, "plots/data/ladder.json", version)
+    assert asked == ["v3", None]
 
 
 def test_what_this_build_measured_says_so() -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from measured import Problem
 
 COMMITTED = "plots/data"
+LADDER = "ladder"
+"""The record of all versions."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,17 @@ class Found:
         if Path(self.path).parent != Path(COMMITTED):
             return badge("now", f"measured now, {environment['gpu']}")
         labels = badge("recorded", f"recorded on {environment['date'][:10]}, {environment['gpu']}")
-        if stale(self.root, self.path):
+        if stale(self.root, self.path, self.version):
             labels += [nodes.Text(" "), _label("changed", "the kernel changed since")]
         return labels
 
 
 @cache
-def stale(root: Path, path: str) -> bool:
-    """Return whether the record measured another kernel than the one in the tree."""
-    return bool(records.staleness(records.load(root / path), root))
+def stale(root: Path, path: str, version: str) -> bool:
+    """Return whether the record measured another kernel of ``version`` than the one in the tree."""
+    record = records.load(root / path)
+    known = version in record.sources["kernels"]
+    return bool(records.staleness(record, root, version if known else None))
 
 
 def root(env: BuildEnvironment) -> Path:
@@ -61,16 +65,18 @@ def root(env: BuildEnvironment) -> Path:
 
 
 def find(env: BuildEnvironment, version: str) -> Found | None:
-    """Return the first record ``<version>.json`` in the ``record_folders`` of conf.py.
+    """Return the first record of a version in the ``record_folders`` of conf.py.
 
-    The page being read is read again when the record appears or changes.
+    That is ``<version>.json``, or the part of ``ladder.json`` about it. The page being read is read
+    again when the record appears or changes.
     """
     top = root(env)
-    for folder in env.config.record_folders:
-        path = f"{folder}/{version}.json"
+    for path in (f"{f}/{n}.json" for f in env.config.record_folders for n in (version, LADDER)):
         env.note_dependency(str(top / path))
         if (top / path).exists():
-            return Found(version, top, path, records.load(top / path))
+            record = records.load(top / path)
+            if Path(path).stem == version or record.select(version=version):
+                return Found(version, top, path, record)
     return None
 
 

@@ -35,13 +35,14 @@ FORMATS = {
     "tflops": "{:.0f} TFLOPS",
     "vs_cublas": "{:.3f}×",
 }
+"""The numbers of a problem, in the order of a table's columns."""
 NOT_YET = "not measured yet"
 
 
 def number(record: found.Found, field: str, picks: Sequence[str]) -> str:
     """Return one number as text, of the one problem and regime that ``picks`` leave."""
-    if field not in FORMATS:
-        raise ExtensionError(f"no field {field!r}; there are {', '.join(FORMATS)}")
+    if field not in (*FORMATS, "processes"):
+        raise ExtensionError(f"no field {field!r}; there are {', '.join(FORMATS)}, processes")
     left = [p for p in record.problems() if all(_picked(p, pick) for pick in picks)]
     if len(left) != 1:
         wanted = " ".join(picks) or "no condition"
@@ -58,6 +59,9 @@ def _picked(problem: Problem, pick: str) -> bool:
 def formatted(summary: Summary, field: str) -> str:
     """Return a field of a summary with its unit."""
     value = getattr(summary, field)
+    if field == "processes":
+        count = {2: "two", 3: "three"}.get(value, value)
+        return "one process" if value == 1 else f"median of {count} fresh processes"
     return "–" if value is None else FORMATS[field].format(value)
 
 
