@@ -12,7 +12,7 @@ from tilus.utils import cdiv
 from tilus.workload import main
 
 
-@tilus.autotune("block_m, block_n", [(64, 128), (64, 256), (128, 64), (128, 128), (128, 256)])
+@tilus.autotune("block_m, block_n", [(64, 128), (128, 64), (128, 128)])
 @tilus.autotune("block_k", [16, 32, 64])
 class MatmulWGMMA(tilus.Script):
     def __init__(self, block_m, block_n, block_k):

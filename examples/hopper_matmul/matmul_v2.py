@@ -13,7 +13,7 @@ from tilus.workload import main
 
 
 @tilus.autotune("max_num_stages", [2, 3, 4, 5, 6, 7])
-@tilus.autotune("block_m, block_n", [(64, 128), (64, 256), (128, 64), (128, 128), (128, 256)])
+@tilus.autotune("block_m, block_n", [(64, 128), (128, 64), (128, 128)])
 @tilus.autotune("block_k", [16, 32, 64])
 class MatmulWGMMAV2(tilus.Script):
     def __init__(self, max_num_stages, block_m, block_n, block_k):

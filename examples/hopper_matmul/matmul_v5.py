@@ -48,7 +48,7 @@ class Pipeline(tilus.Class):
         self.consumer_phase = self.consumer_phase ^ (self.consumer_stage == 0)
 
 
-@tilus.autotune("num_stages", [2, 3, 4, 5, 6, 7])
+@tilus.autotune("num_stages", [2, 3, 4, 5, 6])
 @tilus.autotune("block_m, block_n", [(128, 128), (128, 256), (256, 128)])
 @tilus.autotune("block_k", [32, 64])
 @tilus.autotune("group_m", [8, 16])
@@ -88,7 +88,7 @@ class MatmulWGMMAV5(tilus.Script):
         pipeline = Pipeline(self.num_stages, consumer_arrivals=2)
 
         with self.thread_group(thread_begin=256, num_threads=32):
-            for offset_k in self.range(0, k_size, self.block_k, unroll=self.num_stages):
+            for offset_k in self.range(0, k_size, self.block_k):
                 pipeline.producer_acquire()
                 stage = pipeline.producer_stage
                 full = pipeline.full[stage]
@@ -117,7 +117,7 @@ class MatmulWGMMAV5(tilus.Script):
             with self.thread_group(thread_begin=128 * half, num_threads=128):
                 acc = self.register_tensor(dtype=float32, shape=[half_m, self.block_n], init=0.0)
                 previous: int32 = 0
-                for offset_k in self.range(0, k_size, self.block_k, unroll=self.num_stages):
+                for offset_k in self.range(0, k_size, self.block_k):
                     pipeline.consumer_acquire()
                     stage = pipeline.consumer_stage
                     self.wgmma.fence()
@@ -137,11 +137,10 @@ class MatmulWGMMAV5(tilus.Script):
 
     def rasterise(self, block, tiles_m, tiles_n):
         """Return the tile of a block: groups of ``group_m`` tile rows, walked column by column."""
-        per_group = self.group_m * tiles_n
-        group, index = block // per_group, block % per_group
+        group, index = self.fast_divmod(block, self.group_m * tiles_n)
         first_m = group * self.group_m
         rows = min(self.group_m, tiles_m - first_m)  # the last group may have fewer
-        tile_n, row = index // rows, index % rows
+        tile_n, row = self.fast_divmod(index, rows)
         return first_m + row, tile_n
 
     def reference(self, m_size, n_size, k_size, a_ptr, b_ptr, c_ptr):

@@ -4,9 +4,9 @@
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.kernels import V3_FILE, load_v3
+from tests.products import execute
 
 from tilus import compiler, ir, simulator
 from tilus.errors import SimulationError
@@ -17,21 +17,6 @@ V3 = load_v3()
 
 def lower(script: type, n: int, k: int, stages: int, block=(64, 8, 16)) -> ir.Kernel:
     return compiler.lower(script(stages, *block), {"n_size": n, "k_size": k})
-
-
-def execute(kernel: ir.Kernel, m: int, n: int, k: int, **options) -> simulator.Result:
-    """Run the kernel on entries from {-1, 0, 1} and require the exact product and nothing else."""
-    rng = np.random.default_rng(k)
-    a, b = (rng.integers(-1, 2, shape).astype(np.float16) for shape in ((m, k), (n, k)))
-    c = np.full(m * n + 64, np.nan, np.float16)
-    before = a.copy(), b.copy()
-    arguments = {"m_size": m, "a_ptr": a.reshape(-1), "b_ptr": b.reshape(-1), "c_ptr": c}
-    result = simulator.run(kernel, arguments, **options)
-    want = a.astype(np.int64) @ b.astype(np.int64).T
-    np.testing.assert_array_equal(c[: m * n].reshape(m, n), want)
-    assert np.isnan(c[m * n :]).all()
-    assert (a == before[0]).all() and (b == before[1]).all()
-    return result
 
 
 @pytest.mark.parametrize("stages", range(2, 8))
