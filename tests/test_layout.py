@@ -13,8 +13,10 @@ from tilus.layout import (
     accumulator,
     blocked,
     has_quads,
+    repeated,
     swizzle_for,
     wgmma_accumulator,
+    whole,
 )
 
 SWIZZLES = [Swizzle.B32, Swizzle.B64, Swizzle.B128]
@@ -23,7 +25,7 @@ SWIZZLES = [Swizzle.B32, Swizzle.B64, Swizzle.B128]
 def assert_bijective(layout):
     coordinates = layout.coordinates().reshape(-1, len(layout.shape))
     flat = np.ravel_multi_index(tuple(coordinates.T), layout.shape)
-    assert np.array_equal(np.sort(flat), np.arange(np.prod(layout.shape)))
+    assert np.array_equal(np.sort(flat, axis=None), np.arange(np.prod(layout.shape)))
 
 
 @pytest.mark.parametrize("m", [64, 128, 192])
@@ -55,33 +57,81 @@ def test_accumulator_stores_pairs():
     assert wgmma_accumulator(128, 64).vector == 2
 
 
-@given(
-    rows=st.sampled_from([1, 2, 8, 48, 128]),
-    columns=st.sampled_from([4, 8, 24, 32, 128]),
-    threads=st.sampled_from([32, 64, 128, 160]),
-    nbytes=st.sampled_from([2, 4]),
-)
-def test_blocked_is_bijective_where_it_exists(rows, columns, threads, nbytes):
-    layout = blocked((rows, columns), threads, nbytes)
-    if layout is not None:
-        assert layout.registers * threads == rows * columns
-        assert_bijective(layout)
-    elif rows * columns % threads == 0 and rows % 8 == 0 and 128 % threads == 0:
-        pytest.fail("an even tile must have a layout")
+LAYOUTS = st.builds(
+    blocked,
+    st.lists(st.sampled_from([1, 2, 3, 4, 8, 24, 32, 48, 128]), max_size=3)
+    .map(tuple)
+    .filter(lambda shape: np.prod(shape) <= 4096),
+    st.sampled_from([1, 32, 64, 96, 128, 160]),
+    st.sampled_from([1, 2, 4]),
+) | st.builds(wgmma_accumulator, st.sampled_from([64, 128]), st.sampled_from([8, 32, 256]))
 
 
-def test_text_and_arrays_agree():
-    """The C expressions of a layout, evaluated by Python, give the arrays the simulator uses."""
-    layout = wgmma_accumulator(128, 64)
+@given(LAYOUTS)
+def test_every_layout_holds_every_element(layout):
+    """Threads that differ only in the digits of ``copies`` hold the same, all others other ones."""
+    threads = np.arange(layout.threads)
+    first = np.all([threads // d % n == 0 for d, n in layout.copies()] or [threads >= 0], axis=0)
     coordinates = layout.coordinates()
-    for thread, register in [(0, 0), (37, 5), (127, 63), (64, 32)]:
-        for dim in (0, 1):
-            texts = [
-                layout.text(dim, "thread", str(thread)),
-                layout.text(dim, "register", str(register)),
-            ]
-            value = sum(eval(t.replace("/", "//")) for t in texts)  # C's / on non-negative integers
-            assert value == coordinates[thread, register, dim]
+    held = tuple(np.moveaxis(coordinates[first], -1, 0))
+    flat = np.ravel_multi_index(held, layout.shape) if held else np.zeros((1, 1), int)
+    assert np.array_equal(np.sort(flat, axis=None), np.arange(np.prod(layout.shape)))
+    for divisor, size in layout.copies():
+        assert np.array_equal(
+            coordinates, coordinates[threads - threads // divisor % size * divisor]
+        )
+
+
+@given(LAYOUTS, st.integers(0, 7))
+def test_a_layout_without_dimensions_is_that_of_the_first_element_along_them(layout, chosen):
+    dims = [d for d in range(len(layout.shape)) if chosen >> d & 1]
+    less = layout.without(dims)
+    wanted = layout.coordinates()
+    wanted[..., dims] = 0
+    number = [c_text(layout.register_without(dims, str(r))) for r in range(layout.registers)]
+    assert np.array_equal(less.coordinates()[:, number], wanted)
+    squeezed = tuple(n for n in less.shape if n > 1)
+    assert less.reshaped(squeezed).reshaped(less.shape).same(less)
+
+
+@pytest.mark.parametrize(
+    "shape, across", [((4, 1024), 32), ((1, 1024), 128), ((128, 128), 32), ((2, 1024), 64)]
+)
+def test_a_row_stays_in_a_warp_where_there_are_rows_for_all_warps(shape, across):
+    rows = blocked(shape, 128, 4).coordinates()[:, 0, 0]
+    assert np.count_nonzero(rows == rows[0]) == across
+
+
+def test_whole_gives_every_thread_all_elements():
+    layout = whole((2, 3), 32)
+    assert layout.coordinates()[31].tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+    assert layout.copies() == ((1, 32),)
+
+
+def test_repeated_names_the_dimensions_that_numpy_repeats():
+    assert repeated((4,), (3, 4)) == (0,)
+    assert repeated((3, 1), (3, 4)) == (1,)
+    assert repeated((), (3, 4)) == (0, 1)
+    assert repeated((3, 4), (3, 4)) == ()
+    assert repeated((3,), (3, 4)) is None and repeated((3, 4), (4,)) is None
+
+
+def c_text(text):
+    """Return the value of a C expression on non-negative integers."""
+    return eval(text.replace("/", "//"))
+
+
+@given(LAYOUTS, st.integers(0, 10**6))
+def test_text_and_arrays_agree(layout, seed):
+    """The C expressions of a layout, evaluated by Python, give the arrays the simulator uses."""
+    thread, register = seed % layout.threads, seed // 160 % layout.registers
+    coordinates = layout.coordinates()[thread, register]
+    for dim in range(len(layout.shape)):
+        texts = layout.text(dim, "thread", str(thread)), layout.text(dim, "register", str(register))
+        assert sum(map(c_text, texts)) == coordinates[dim]
+    texts = layout.row_major("thread", str(thread)), layout.row_major("register", str(register))
+    flat = np.ravel_multi_index(tuple(coordinates), layout.shape) if layout.shape else 0
+    assert sum(map(c_text, texts)) == flat
 
 
 @given(

@@ -10,8 +10,8 @@ of a row exchanged as TMA does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
 from typing import Any, Literal
@@ -178,6 +178,66 @@ class RegisterLayout:
         parts = [d.text(number) for d in self.digits if (d.dim, d.source) == (dim, source)]
         return " + ".join(parts) or "0"
 
+    def row_major(self, source: Source, number: str) -> str:
+        """Return the share of the thread or register ``number`` in an element's row-major index."""
+        step = [math.prod(self.shape[d + 1 :]) for d in range(len(self.shape))]
+        parts = [replace(d, stride=d.stride * step[d.dim]) for d in self.digits]
+        return " + ".join(d.text(number) for d in parts if d.source == source) or "0"
+
+    def same(self, other: RegisterLayout) -> bool:
+        """Say whether both put the same elements into the same registers, however it is written."""
+        size = (self.shape, self.threads, self.registers)
+        if self == other or size != (other.shape, other.threads, other.registers):
+            return self == other
+        return np.array_equal(self.coordinates(), other.coordinates())
+
+    def copies(self) -> tuple[tuple[int, int], ...]:
+        """Return (divisor, size) of the digits of a thread's number that select no element.
+
+        Threads that differ only in them hold the same elements.
+        """
+        result, position = [], 1
+        sizes = {d.divisor: d.size for d in self.digits if d.source == "thread" and d.size > 1}
+        for divisor, size in [*sorted(sizes.items()), (self.threads, 1)]:
+            assert divisor % position == 0, "digits of the thread number overlap"
+            if divisor > position:
+                result.append((position, divisor // position))
+            position = divisor * size
+        return tuple(result)
+
+    def without(self, dims: Collection[int]) -> RegisterLayout:
+        """Return the layout of a tile with one element along ``dims``, its registers closed up."""
+        if not dims:
+            return self
+        shape = tuple(1 if d in dims else n for d, n in enumerate(self.shape))
+        places = {d: p.stride for d, p in self._closed(dims)}
+        kept = [replace(d, divisor=places.get(d, d.divisor)) for d in self.digits]
+        digits = [d for d in kept if d.dim not in dims]
+        registers = math.prod(d.size for d in places)
+        return RegisterLayout(shape, self.threads, registers, _long(digits))
+
+    def register_without(self, dims: Collection[int], number: str) -> str:
+        """Return which register of ``without(dims)`` belongs to register ``number``, in C."""
+        return " + ".join(p.text(number) for _, p in self._closed(dims) if p.size > 1) or "0"
+
+    def _closed(self, dims: Collection[int]) -> Iterator[tuple[Digit, Digit]]:
+        """Yield the register digits of the other dimensions, and what each adds to the number of
+        the register where only those count."""
+        step = 1
+        registers = [d for d in self.digits if d.source == "register" and d.dim not in dims]
+        for d in sorted(registers, key=lambda d: d.divisor):
+            yield d, replace(d, stride=step)
+            step *= d.size
+
+    def reshaped(self, shape: tuple[int, ...]) -> RegisterLayout:
+        """Return the layout of the tile with dimensions of one element added or left out."""
+        if shape == self.shape:
+            return self
+        old = [d for d, n in enumerate(self.shape) if n > 1]
+        new = dict(zip(old, (d for d, n in enumerate(shape) if n > 1), strict=True))
+        digits = (replace(d, dim=new[d.dim]) for d in self.digits if d.size > 1)
+        return replace(self, shape=shape, digits=tuple(digits))
+
     @property
     def vector(self) -> int:
         """How many successive registers hold successive elements of a row."""
@@ -295,31 +355,63 @@ def has_quads(layout: RegisterLayout) -> bool:
     return np.array_equal(quads, quads[:, :1, :, :1, :, :1] + step)
 
 
-def blocked(shape: tuple[int, ...], threads: int, element_bytes: int) -> RegisterLayout | None:
+def whole(shape: tuple[int, ...], threads: int) -> RegisterLayout:
+    """Return the layout in which each thread holds the whole tile, row-major."""
+    digits, step = [], 1
+    for dim in reversed(range(len(shape))):
+        digits.append(Digit(dim, "register", step, shape[dim], 1))
+        step *= shape[dim]
+    return RegisterLayout(shape, threads, step, _long(digits))
+
+
+def blocked(shape: tuple[int, ...], threads: int, element_bytes: int) -> RegisterLayout:
     """Return a row-major layout with 16-byte vectors where they fit: neighbouring threads hold
     neighbouring vectors.
 
-    None where ``threads`` do not divide the tile evenly.
+    A row stays inside of a warp where there are rows enough for all warps, so that reducing it
+    takes no shared memory. Threads that do not divide the tile hold copies.
     """
-    columns, rows = shape[-1], math.prod(shape[:-1])
-    if len(shape) > 2 or rows * columns % threads:
-        return None
-    registers = rows * columns // threads
-    vector = math.gcd(columns, registers, 16 // element_bytes)
-    across = math.gcd(columns // vector, threads)  # threads that share a row
-    wide = columns // (vector * across)  # turns a thread takes along a row
-    down = threads // across
-    if rows % down:
-        return None
-    last = len(shape) - 1
+    if not shape:
+        return RegisterLayout((), threads, 1, ())
+    *rows, columns = shape
+    share = math.prod(shape) // math.gcd(math.prod(shape), threads)  # elements a thread holds
+    vector = math.gcd(columns, share, 16 // element_bytes)
+    across = math.gcd(columns // vector, threads, 32)  # threads that share a row
+    left = math.prod(_split(rows, threads // across)) * across
+    across = math.gcd(columns // vector, across * (threads // left))
+    last, wide = len(rows), columns // (vector * across)  # turns a thread takes along a row
     digits = [
         Digit(last, "register", 1, vector, 1),
         Digit(last, "register", vector, wide, vector * across),
         Digit(last, "thread", 1, across, vector),
     ]
-    if last:
-        digits += [
-            Digit(0, "register", vector * wide, rows // down, down),
-            Digit(0, "thread", across, down, 1),
-        ]
-    return RegisterLayout(shape, threads, registers, tuple(digits))
+    register, thread = vector * wide, across
+    for dim, down in reversed([*enumerate(_split(rows, threads // across))]):
+        digits.append(Digit(dim, "register", register, rows[dim] // down, down))
+        digits.append(Digit(dim, "thread", thread, down, 1))
+        register, thread = register * (rows[dim] // down), thread * down
+    return RegisterLayout(shape, threads, register, _long(digits))
+
+
+def _split(rows: list[int], threads: int) -> list[int]:
+    """Return how many of ``threads`` each dimension is split over, the last ones first."""
+    parts = []
+    for n in reversed(rows):
+        parts.append(math.gcd(n, threads))
+        threads //= parts[-1]
+    return parts[::-1]
+
+
+def _long(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+    """Leave out the digits that are always 0."""
+    return tuple(d for d in digits if d.size > 1)
+
+
+def repeated(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the dimensions of ``wide`` along which NumPy repeats a tile of ``shape``; None where
+    it does not broadcast so."""
+    missing = len(wide) - len(shape)
+    sizes = (1,) * missing + shape
+    if missing < 0 or any(n not in (1, w) for n, w in zip(sizes, wide, strict=True)):
+        return None
+    return tuple(d for d, (n, w) in enumerate(zip(sizes, wide, strict=True)) if n != w)

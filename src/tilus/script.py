@@ -29,11 +29,22 @@ class Instructions(frontend.Inlined):
     global_view = ops.alloc.global_view
     shared_tensor = ops.alloc.shared_tensor
     register_tensor = ops.alloc.register_tensor
+    load_global = ops.memory.load_global
     store_global = ops.memory.store_global
     load_shared = ops.shared.load_shared
     store_shared = ops.shared.store_shared
     dot = ops.mma.dot
     cast = ops.math.cast
+    where = ops.elementwise.where
+    maximum = ops.elementwise.maximum
+    minimum = ops.elementwise.minimum
+    abs = ops.elementwise.abs
+    square = ops.elementwise.square
+    exp = ops.elementwise.exp
+    exp2 = ops.elementwise.exp2
+    log = ops.elementwise.log
+    sqrt = ops.elementwise.sqrt
+    rsqrt = ops.elementwise.rsqrt
     sync = ops.sync.sync
 
     thread_group = frontend.thread_group
@@ -41,11 +52,11 @@ class Instructions(frontend.Inlined):
     single_warp = frontend.single_warp
     single_thread = frontend.single_thread
     range = frontend.Range
+    fast_divmod = staticmethod(frontend.fast_divmod)
+    static_assert = staticmethod(frontend.static_assert)
 
     blockIdx = frontend.Dim3.builtin("blockIdx")
     gridDim = frontend.Dim3.builtin("gridDim")
-    fast_divmod = staticmethod(frontend.fast_divmod)
-    static_assert = staticmethod(frontend.static_assert)
 
 
 class Class(Instructions):

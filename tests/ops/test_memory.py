@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores from registers: whole tiles, edges, odd pitches and bases, any strides."""
+"""Loads and stores of tiles: whole ones, edges, odd pitches and bases, any strides."""
+
+import functools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import sass
 from tests.kernels import script
 
 import tilus
-from tilus import LanguageError, float16, float32, int32
+from tilus import LanguageError, bfloat16, compiler, disasm, float16, float32, int8, int32
 from tilus.emitter import emit
 
 FILL = 1.5
@@ -122,13 +127,143 @@ def test_store_global_refuses_the_tile_of_another_group():
         script(kernel).lower()
 
 
-def test_store_global_refuses_a_tensor_that_each_thread_holds_whole():
-    def kernel(self, c_ptr: ~int32):
-        self.attrs.blocks = 1
-        self.attrs.warps = 1
-        gc = self.global_view(c_ptr, dtype=int32, shape=[32])
-        counts = self.register_tensor(dtype=int32, shape=[32], init=1)
-        self.store_global(gc, counts, offsets=[0])
+def test_store_global_of_a_small_integer_tensor(backend):
+    """One that is indexed is held whole by each thread, another is spread as any tile."""
 
-    with pytest.raises(LanguageError, match="src must be spread over the registers"):
-        script(kernel).lower()
+    def kernel(self, n: int32, c_ptr: ~int32, d_ptr: ~int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 2
+        gc = self.global_view(c_ptr, dtype=int32, shape=[32])
+        gd = self.global_view(d_ptr, dtype=int32, shape=[4, 32])
+        counts = self.register_tensor(dtype=int32, shape=[32], init=1)
+        for i in self.range(n):
+            counts[i * 7 % 32] += i
+        others = self.register_tensor(dtype=int32, shape=[32], init=5)
+        self.store_global(gc, counts + others, offsets=[0])
+        wide = self.register_tensor(dtype=int32, shape=[4, 32], init=1)
+        self.store_global(gd, wide * counts, offsets=[0, 0])
+
+    c, d, counts = np.zeros(32, np.int32), np.zeros((4, 32), np.int32), np.ones(32, np.int32)
+    for i in range(40):
+        counts[i * 7 % 32] += i
+    compiler.build(script(kernel).lower())
+    backend.run(script(kernel), 40, c, d)
+    assert np.array_equal(c, counts + 5)
+    assert np.array_equal(d, np.broadcast_to(counts, (4, 32)))
+
+
+@functools.cache
+def copy_class(dtype):
+    """Return the class of kernels that copy a box from one view to another."""
+
+    class Copy(tilus.Script):
+        def __init__(self, shape, view, warps=1):
+            self.shape, self.view, self.warps = shape, view, warps
+
+        def __call__(self, i: int32, j: int32, a_ptr: ~dtype, c_ptr: ~dtype):
+            self.attrs.blocks = 1
+            self.attrs.warps = self.warps
+            rank = len(self.view)
+            ga = self.global_view(a_ptr, dtype=dtype, shape=self.view)
+            gc = self.global_view(c_ptr, dtype=dtype, shape=self.view)
+            tile = self.load_global(ga, offsets=[*[i] * (rank - 1), j], shape=self.shape)
+            self.store_global(gc, tile, offsets=[*[j] * (rank - 1), i])
+
+    return Copy
+
+
+class Sim:
+    """The simulator, for tests that draw their cases."""
+
+    def run(self, kernel, *arguments):
+        before = tilus.option.current_device
+        tilus.option.device("sim")
+        kernel(*arguments)
+        tilus.option.device(before)
+
+
+def copied(backend, dtype, shape, view, i, j, warps):
+    """Copy a box and return what came out and what should have."""
+    a = np.arange(1, np.prod(view) + 1).reshape(view).astype(dtype.numpy)
+    c = np.zeros_like(a)
+    backend.run(copy_class(dtype)(shape, view, warps), i, j, a, c)
+    full = (1,) * (len(view) - len(shape)) + shape
+    tile, wanted = np.zeros(full, a.dtype), np.zeros_like(a)
+    for at in np.ndindex(full):
+        place = [i + x for x in at[:-1]] + [j + at[-1]]
+        if all(0 <= x < n for x, n in zip(place, view, strict=True)):
+            tile[at] = a[tuple(place)]
+    for at in np.ndindex(full):
+        place = [j + x for x in at[:-1]] + [i + at[-1]]
+        if all(0 <= x < n for x, n in zip(place, view, strict=True)):
+            wanted[tuple(place)] = tile[at]
+    return c, wanted
+
+
+@pytest.mark.parametrize("dtype", [float32, float16, int8, bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "shape, view, i, j",
+    [
+        ((64,), (100,), 0, 0),
+        ((64,), (100,), 3, 60),
+        ((64,), (100,), -8, 16),
+        ((8, 16), (20, 32), 4, 8),
+        ((8, 16), (20, 33), 16, 17),
+        ((16,), (20, 32), 5, 8),
+        ((2, 4, 8), (3, 5, 16), 0, 8),
+        ((2, 4, 8), (3, 5, 17), 1, 1),
+    ],
+    ids=str,
+)
+def test_load_global_and_store_global_copy_boxes(backend, dtype, shape, view, i, j):
+    c, wanted = copied(backend, dtype, shape, view, i, j, warps=1)
+    assert np.array_equal(c, wanted)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 20), min_size=1, max_size=3)
+    .map(tuple)
+    .filter(lambda shape: np.prod(shape) <= 192),
+    more=st.integers(0, 1),
+    i=st.integers(-9, 9),
+    j=st.integers(-9, 9),
+    warps=st.sampled_from([1, 3, 4]),
+)
+def test_load_global_of_any_box(shape, more, i, j, warps):
+    view = ((3,) * more if len(shape) < 3 else ()) + tuple(n + 3 for n in shape)
+    c, wanted = copied(Sim(), float32, shape, view, i, j, warps)
+    assert np.array_equal(c, wanted)
+
+
+@pytest.mark.parametrize("dtype", [float32, float16, int8, bfloat16], ids=str)
+def test_aligned_boxes_move_16_bytes_at_once(dtype):
+    n = 16 // dtype.nbytes * 64
+    code = compiler.build(copy_class(dtype)((n,), (4096,), 2).lower()).cubin.code
+    text = disasm.sass(code)
+    assert "LDG.E.128" in text and "STG.E.128" in text
+    assert sass.stack(code) == 0 and not {"LDL", "STL"} & set(sass.opcodes(code))
+
+
+def test_load_global_refuses():
+    def view(self, a_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        self.load_global(a_ptr, offsets=[0], shape=[4])
+
+    def rank(self, a_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        ga = self.global_view(a_ptr, dtype=float32, shape=[64])
+        self.load_global(ga, offsets=[0], shape=[4, 4])
+
+    def registers(self, a_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        ga = self.global_view(a_ptr, dtype=float32, shape=[1001])
+        self.load_global(ga, offsets=[0], shape=[1001])
+
+    for kernel, message in (
+        (view, "load_global: src must be a view made by self.global_view"),
+        (rank, "load_global: src must be a tile of 1 dimensions or fewer"),
+        (registers, "at most 192 registers a thread, got 1001 .*32 threads do not divide it"),
+    ):
+        with pytest.raises(LanguageError, match=message):
+            script(kernel).lower()

@@ -14,7 +14,7 @@ from tilus.frontend.builder import Scope
 from tilus.frontend.calls import Calls
 from tilus.frontend.expressions import refuse
 from tilus.frontend.scopes import Attributes, describe
-from tilus.frontend.values import BINARY, scalar
+from tilus.frontend.values import scalar
 
 
 class Assignments(Calls):
@@ -37,11 +37,9 @@ class Assignments(Calls):
         match target:
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 # Python has all values before it assigns the first: a, b = b, a.
-                values = [
-                    self.builder.freeze(v, "value", self.at(target))
-                    for v in self.elements(value, len(targets))
-                ]
-                for t, v in zip(targets, values, strict=True):
+                pairs = self.distribute(targets, value)
+                values = [self.builder.freeze(v, "value", self.at(target)) for _, v in pairs]
+                for (t, _), v in zip(pairs, values, strict=True):
                     self.store(t, v)
             case ast.Name(id=name):
                 self.builder.bind(self.frame.names, name, value, self.at(target))
@@ -134,23 +132,34 @@ class Assignments(Calls):
             self.builder.declare(names, name, kind, value, where, typed=True, once=once)
 
     def augmented(self, node: ast.AugAssign) -> None:
-        """``target op= value``: containers and indices are evaluated once."""
+        """``target op= value``: containers and indices are evaluated once, tiles change in
+        place."""
         match node.target:
             case ast.Subscript(value=container, slice=index):
                 box, i = self.operands([container, index])
                 old = self.subscript(box, i, node.target)
-                self.store_element(box, i, self.operate(old, node), node.target)
+                new = self.operate(old, node)
+                if new is not old:
+                    self.store_element(box, i, new, node.target)
             case ast.Attribute(value=owner, attr=name):
                 instance = self.evaluate(owner)
                 old = self.readable(getattr(instance, name), node.target)
-                self.store_attribute(instance, name, self.operate(old, node), node.target)
+                new = self.operate(old, node)
+                if new is not old:
+                    self.store_attribute(instance, name, new, node.target)
             case ast.Name(id=name):
                 old = self.readable(self.frame.lookup(name), node.target)
-                self.store(node.target, self.operate(old, node))
+                new = self.operate(old, node)
+                if new is not old:
+                    self.store(node.target, new)
 
     def operate(self, old: Any, node: ast.AugAssign) -> Any:
         """Return ``old op value``; evaluating the value may change what ``old`` was read from."""
         mark = len(self.builder.scope.body)
         value = self.evaluate(node.value)
         [old] = self.builder.freeze_before(mark, [old], self.at(node))
-        return BINARY[type(node.op).__name__](old, value)
+        new = self.operation(node.op, [old, value], node)
+        if isinstance(old, ir.RegisterTensor):
+            self.copy_tile(old, new, node)
+            return old
+        return new

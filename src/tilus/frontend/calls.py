@@ -7,6 +7,7 @@ import ast
 import inspect
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
+from functools import reduce
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -18,9 +19,10 @@ from tilus.frontend.builder import Builder
 from tilus.frontend.expressions import Expressions, Frame, flatten
 from tilus.frontend.scalars import RUNTIME_BUILTINS, convert, refuse_runtime
 from tilus.frontend.scopes import Range
-from tilus.frontend.values import Inlined, contains_runtime
+from tilus.frontend.values import TILE_BUILTINS, Inlined, contains_runtime
 
 MAX_DEPTH = 64
+INSTEAD = {"**": "write x * x or self.square(x)", "@": "write self.dot(a, b)"}
 MUTATING = frozenset(
     {"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add"}
 )
@@ -65,7 +67,7 @@ class Calls(Expressions):
         cls: type[ir.Instruction],
         args: list[Any],
         kwargs: dict[str, Any],
-        node: ast.Call,
+        node: ast.stmt | ast.expr,
         name: str,
     ) -> Any:
         """Build an instruction, verify it, and append it to the program; return its result."""
@@ -82,6 +84,16 @@ class Calls(Expressions):
         stmt.verify()
         self.builder.emit(stmt)
         return facts.get("out")
+
+    def on_tiles(self, symbol: str, operands: Sequence[Any], node: ast.stmt | ast.expr) -> Any:
+        if symbol in INSTEAD:
+            raise LanguageError(f"'{symbol}' is no operator of register tiles; {INSTEAD[symbol]}")
+        name = self.naming[1] if self.naming[0] is node else ""
+        return self.instruction(ir.implementing(symbol), [symbol, *operands], {}, node, name)
+
+    def copy_tile(self, dst: ir.RegisterTensor, src: Any, node: ast.stmt | ast.expr) -> None:
+        """Give the tile ``dst`` the values of the tile ``src``."""
+        self.instruction(ir.implementing("="), [dst, src], {}, node, "")
 
     def construct(
         self, cls: type[Inlined], args: list[Any], kwargs: dict[str, Any], node: ast.Call
@@ -121,6 +133,12 @@ class Calls(Expressions):
             return Range(*args)
         if isinstance(callee, DType):
             return convert(callee, *args)
+        if callee in TILE_BUILTINS and any(isinstance(x, ir.RegisterTensor) for x in args):
+            first, *rest = args
+            symbol = TILE_BUILTINS[callee]
+            if not rest:
+                return self.on_tiles(symbol, [first], node)
+            return reduce(lambda a, b: self.on_tiles(symbol, [a, b], node), rest, first)
         if contains_runtime(args):
             if callee in RUNTIME_BUILTINS:
                 return RUNTIME_BUILTINS[callee](*args)

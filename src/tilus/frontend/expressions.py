@@ -17,7 +17,7 @@ from tilus.errors import LanguageError, Location, TilusError
 from tilus.frontend.builder import Builder
 from tilus.frontend.scopes import describe
 from tilus.frontend.source import Source, assigned
-from tilus.frontend.values import BINARY, COMPARE, MISSING, Unreadable
+from tilus.frontend.values import MISSING, OPERATIONS, SYMBOLS, Unreadable
 
 INSTEAD: dict[str, str] = {
     "Lambda": "write a method of the script",
@@ -123,7 +123,7 @@ class Expressions:
             case ast.UnaryOp():
                 return self.unary(node)
             case ast.BinOp(left=left, op=op, right=right):
-                return BINARY[type(op).__name__](*self.operands([left, right]))
+                return self.operation(op, self.operands([left, right]), node)
             case ast.BoolOp(op=op, values=values):
                 return self.boolean(isinstance(op, ast.And), values)
             case ast.Compare():
@@ -139,6 +139,17 @@ class Expressions:
     def call(self, node: ast.Call) -> Any:
         """Carry out a call."""
         raise NotImplementedError
+
+    def on_tiles(self, symbol: str, operands: Sequence[Any], node: ast.stmt | ast.expr) -> Any:
+        """Carry out an operator that has register tiles among its operands."""
+        raise NotImplementedError
+
+    def operation(self, op: ast.AST, values: Sequence[Any], node: ast.stmt | ast.expr) -> Any:
+        """Carry out an operator: on numbers in Python, on register tiles by an instruction."""
+        kind = type(op).__name__
+        if any(isinstance(v, ir.RegisterTensor) for v in values) and kind in SYMBOLS:
+            return self.on_tiles(SYMBOLS[kind], values, node)
+        return OPERATIONS[kind](*values)
 
     def operands(self, nodes: Sequence[ast.expr]) -> list[Any]:
         """Evaluate from left to right; earlier values do not see changes that later ones make."""
@@ -238,17 +249,24 @@ class Expressions:
             case ast.Name(id=name):
                 bind(name, value)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
-                for t, v in zip(targets, self.elements(value, len(targets)), strict=True):
+                for t, v in self.distribute(targets, value):
                     self.unpack(t, v, bind)
             case _:
                 raise refuse(target)
 
-    def elements(self, value: Any, count: int) -> list[Any]:
-        """Return the elements of ``value``, which must be ``count``."""
+    def distribute(self, targets: Sequence[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
+        """Give each target its element of ``value``; ``*rest`` takes a list of what is left."""
         items = self.sequence(value)
-        if len(items) != count:
-            raise LanguageError(f"{count} values are needed here, got {len(items)}")
-        return items
+        stars = [i for i, t in enumerate(targets) if isinstance(t, ast.Starred)]
+        spare, at = len(items) - len(targets) + len(stars), stars[0] if stars else 0
+        if spare < 0 or (spare and not stars):
+            least = "at least " if stars else ""
+            count = len(targets) - len(stars)
+            raise LanguageError(f"{least}{count} values are needed here, got {len(items)}")
+        if stars:
+            items[at : at + spare] = [items[at : at + spare]]
+        plain = [t.value if isinstance(t, ast.Starred) else t for t in targets]
+        return list(zip(plain, items, strict=True))
 
     def known(self, value: Any, what: str) -> bool:
         """Return the truth of a compile-time value."""
@@ -260,14 +278,9 @@ class Expressions:
 
     def unary(self, node: ast.UnaryOp) -> Any:
         x = self.evaluate(node.operand)
-        match node.op:
-            case ast.Not():
-                return ir.apply("not", x) if isinstance(x, ir.Expr) else not x
-            case ast.USub():
-                return -x
-            case ast.UAdd():
-                return +x
-        return ~x
+        if isinstance(node.op, ast.Not):
+            return ir.apply("not", x) if isinstance(x, ir.Expr) else not x
+        return self.operation(node.op, [x], node)
 
     def pure(self, node: ast.expr, where: str) -> Any:
         """Evaluate an operand that Python may skip: it must not need statements of its own."""
@@ -296,7 +309,7 @@ class Expressions:
         """Compare, also in a chain: every operand is evaluated once."""
         values = self.operands([node.left, *node.comparators])
         results = [
-            COMPARE[type(op).__name__](a, b)
+            self.operation(op, [a, b], node)
             for op, a, b in zip(node.ops, values, values[1:], strict=False)
         ]
         result = results[0]

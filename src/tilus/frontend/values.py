@@ -80,6 +80,24 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "USub": operator.neg, "UAdd": operator.pos, "Invert": operator.invert,
+}  # fmt: skip
+
+OPERATIONS: dict[str, Callable[..., Any]] = {**BINARY, **COMPARE, **UNARY}
+
+SYMBOLS: dict[str, str] = {
+    "Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**",
+    "LShift": "<<", "RShift": ">>", "BitAnd": "&", "BitOr": "|", "BitXor": "^", "MatMult": "@",
+    "Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=",
+    "USub": "neg", "Invert": "invert",
+}  # fmt: skip
+"""What instructions on register tiles call Python's operators; a tile's ``+x`` is ``x``."""
+
+TILE_BUILTINS: dict[Any, str] = {abs: "abs", min: "min", max: "max"}
+"""Python's functions that also work on register tiles, by the operator they are there."""
+
+
 def contains_runtime(values: Any) -> bool:
     """Return whether a run-time value is among ``values`` or in a list or tuple of theirs."""
     return any(

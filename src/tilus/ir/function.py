@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilus.dtypes import DType
@@ -84,6 +84,7 @@ class Plan:
 
     ``bits`` holds the replicated tensors whose elements are 0 or 1 and live as bits of one word,
     ``nonnegative`` the variables that are never negative, for which C's division is Python's.
+    ``scratch`` holds where the shared memory lies that instructions of a group use while they run.
     """
 
     registers: Mapping[RegisterTensor, RegisterLayout]
@@ -93,6 +94,7 @@ class Plan:
     shared_bytes: int
     bits: frozenset[RegisterTensor] = frozenset()
     nonnegative: frozenset[Var] = frozenset()
+    scratch: Mapping[Threads, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ ask for in :meth:`Instruction.constrain`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol
@@ -119,6 +119,14 @@ class Instruction(Stmt):
         """
         return None
 
+    def scratch_bytes(self, layouts: Mapping[RegisterTensor, RegisterLayout]) -> int:
+        """Return how much shared memory it needs for itself while it runs.
+
+        Instructions of the same threads share it: whoever writes there begins with a barrier of its
+        threads.
+        """
+        return 0
+
     def emit(self, e: Emitter) -> None:
         """Write the instruction as CUDA C++."""
         raise NotImplementedError(type(self).__name__)
@@ -145,6 +153,18 @@ def instructions() -> Iterator[type[Instruction]]:
             yield cls
 
 
+def implementing(operator: str) -> type[Instruction]:
+    """Return the class that carries out an operator on register tiles.
+
+    Those of Python take the symbol (``+``, ``neg``, ``abs``) and the operands. ``=`` gives the
+    first tile the values of the second, ``new`` allocates a tile, ``move`` changes its layout.
+    """
+    found = next((cls for cls in instructions() if operator in cls.operators), None)
+    if found is None:
+        raise LanguageError(f"'{operator}' is no operator of register tiles")
+    return found
+
+
 class Constraints(Protocol):
     """What an instruction may ask of the layout passes."""
 
@@ -153,6 +173,13 @@ class Constraints(Protocol):
 
     def same(self, a: RegisterTensor, b: RegisterTensor) -> None:
         """Demand one register layout for both tensors."""
+
+    def like(self, operand: RegisterTensor, tile: RegisterTensor) -> None:
+        """Demand that ``operand`` lies as ``tile`` does, or as the part of it that NumPy's
+        broadcasting would repeat."""
+
+    def reduced(self, out: RegisterTensor, x: RegisterTensor, dims: tuple[int, ...]) -> None:
+        """Say that ``out`` lies as ``x`` does without ``dims``."""
 
     def swizzled(self, tensor: SharedTensor) -> None:
         """Demand the swizzled tile layout that TMA writes and WGMMA reads."""
@@ -227,6 +254,10 @@ class Emitter(Protocol):
     def shared_layout(self, tensor: SharedTensor) -> SharedLayout:
         """Return the layout of one tile of ``tensor``'s buffer."""
 
+    def scratch(self) -> str:
+        """Return the shared memory that :meth:`Instruction.scratch_bytes` asked for, 16-byte
+        aligned, as a C expression of type ``unsigned char *``."""
+
 
 @dataclass(frozen=True)
 class Wait:
@@ -253,11 +284,18 @@ class Machine(Protocol):
     def value(self, x: ExprLike) -> Scalar:
         """Compute a scalar in the current group."""
 
+    def fail(self, verdict: str, message: str, **facts: object) -> NoReturn:
+        """Stop the simulation with a verdict on the kernel, for the current place and role."""
+
     def registers(self, tensor: RegisterTensor) -> np.ndarray:
         """Return the tile held by the current group; writing to the array writes the registers."""
 
     def define(self, tensor: RegisterTensor, values: np.ndarray) -> None:
         """Give a register tile its values, converted to its type."""
+
+    def multiply(self, flop: float) -> None:
+        """Charge the current group for ``flop`` operations that its warps do on the tensor cores
+        (``mma.sync``)."""
 
     def load_shared(self, tensor: SharedTensor, proxy: str = "generic") -> np.ndarray:
         """Read a tile of shared memory through its layout, now."""
@@ -275,18 +313,11 @@ class Machine(Protocol):
     def store_global(self, view: GlobalTensor, offsets: list[int], values: np.ndarray) -> None:
         """Write the part of a box that lies inside the view."""
 
-    def multiply(self, flop: float) -> None:
-        """Charge the current group for ``flop`` operations that its warps do on the tensor cores
-        (``mma.sync``)."""
-
     def freeze(self, tensor: SharedTensor) -> SharedTensor:
         """Return the tensor with its run-time offset computed, for an effect that lands later."""
 
     def init_barriers(self, barrier: Barrier) -> None:
         """Initialise the array of ``barrier``."""
-
-    def fail(self, verdict: str, message: str, **facts: object) -> NoReturn:
-        """Stop the simulation with a verdict on the kernel, for the current place and role."""
 
     def arrive(self, barrier: Barrier, count: int, expect_bytes: int = 0) -> None:
         """Count ``count`` arrivals after adding ``expect_bytes`` to the pending bytes."""

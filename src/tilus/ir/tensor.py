@@ -141,6 +141,15 @@ class RegisterTensor:
     threads: Threads
     replicated: bool = False
 
+    def __pos__(self) -> RegisterTensor:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "a register tile has no truth value; choose elements with self.where, and combine "
+            "conditions with & and |"
+        )
+
     def __getitem__(self, index: ExprLike) -> Element:
         """Read one element of a small replicated tensor; the index may be a run-time value."""
         if not self.replicated:

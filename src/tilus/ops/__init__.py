@@ -4,6 +4,32 @@
 Kernels reach them through ``self``.
 """
 
-from tilus.ops import alloc, fence, math, mbarrier, memory, mma, shared, sync, tma, wgmma
+from tilus.ops import (
+    alloc,
+    elementwise,
+    fence,
+    math,
+    mbarrier,
+    memory,
+    mma,
+    shared,
+    sync,
+    tile,
+    tma,
+    wgmma,
+)
 
-__all__ = ["alloc", "fence", "math", "mbarrier", "memory", "mma", "shared", "sync", "tma", "wgmma"]
+__all__ = [
+    "alloc",
+    "elementwise",
+    "fence",
+    "math",
+    "mbarrier",
+    "memory",
+    "mma",
+    "shared",
+    "sync",
+    "tile",
+    "tma",
+    "wgmma",
+]

@@ -33,7 +33,7 @@ from tilus.ir import (
 REPLICATED_ELEMENTS = 32
 
 
-def _tile_shape(op: str, shape: Any, site: Site) -> tuple[int, ...]:
+def tile_shape(op: str, shape: Any, site: Site) -> tuple[int, ...]:
     """Return ``shape`` as a tuple of positive compile-time integers."""
     if not isinstance(shape, Sequence) or not all(isinstance(n, int) and n > 0 for n in shape):
         message = f"{op}: shape must be a list of positive compile-time integers, got {shape!r}"
@@ -107,7 +107,7 @@ class shared_tensor(Instruction):
 
     @classmethod
     def result(cls, site: Site, /, **arguments: Any) -> SharedTensor:
-        shape = _tile_shape("shared_tensor", arguments["shape"], site)
+        shape = tile_shape("shared_tensor", arguments["shape"], site)
         buffer = SharedBuffer(site.name, arguments["dtype"], shape, site.location)
         return SharedTensor(buffer, shape, as_expr(0))
 
@@ -138,7 +138,7 @@ class register_tensor(Instruction):
 
     @classmethod
     def result(cls, site: Site, /, **arguments: Any) -> RegisterTensor:
-        shape, dtype = _tile_shape("register_tensor", arguments["shape"], site), arguments["dtype"]
+        shape, dtype = tile_shape("register_tensor", arguments["shape"], site), arguments["dtype"]
         small = len(shape) == 1 and dtype.is_integer and shape[0] <= REPLICATED_ELEMENTS
         return RegisterTensor(site.name, dtype, shape, site.threads, replicated=small)
 

@@ -1,34 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on register tiles."""
+"""Conversions between the types of register tiles."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from tilus.dtypes import DType, float16, float32
-from tilus.ir import Constraints, Emitter, Instruction, Machine, RegisterTensor, Site, reads, writes
-
-TO_HALF = """\
-__device__ __forceinline__ half_t to_half(float x) {
-  half_t h;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
-  return h;
-}"""
-
-FROM_HALF = """\
-__device__ __forceinline__ float from_half(half_t h) {
-  float x;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
-  return x;
-}"""
+from tilus import ir
+from tilus.dtypes import DType
+from tilus.errors import LanguageError
+from tilus.ir import (
+    Constraints,
+    Emitter,
+    Expr,
+    Instruction,
+    Machine,
+    RegisterTensor,
+    Site,
+    reads,
+    writes,
+)
+from tilus.ops import numbers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class cast(Instruction):
-    """Convert every element of ``x`` to ``dtype``.
+    """Convert every element of ``x`` to ``dtype``; a number is converted too.
 
-    Floats round to nearest, ties to even, and overflow to infinity.
+    Floats round to nearest, ties to even, and overflow to infinity. From float to integer the
+    fraction is cut off, what lies out of range becomes the nearest integer there is, NaN becomes 0.
+    Integers wrap. Whatever is not 0 is true.
 
     NumPy: out = x.astype(dtype)
     PTX:   cvt
@@ -40,14 +41,23 @@ class cast(Instruction):
     out: RegisterTensor
 
     @classmethod
+    def scalar(cls, /, **arguments: Any) -> Any:
+        x, dtype = arguments["x"], arguments["dtype"]
+        return ir.cast(x, dtype) if isinstance(x, int | float | Expr) else None
+
+    @classmethod
     def result(cls, site: Site, /, **arguments: Any) -> RegisterTensor:
         x, dtype = arguments["x"], arguments["dtype"]
-        return RegisterTensor(site.name, dtype, x.shape, x.threads, x.replicated)
+        if not isinstance(x, RegisterTensor) or not isinstance(dtype, DType):
+            found = f"{type(x).__name__} and {dtype!r}"
+            message = f"cast: takes a register tile and a type such as float16, got {found}"
+            raise LanguageError(message, site.location)
+        return RegisterTensor(site.name, dtype, x.shape, x.threads)
 
     def verify(self) -> None:
         pair = (self.x.dtype, self.dtype)
-        known = pair in ((float32, float16), (float16, float32))
-        self.require(known, "dtype", "float16 for float32 values or the reverse", self.dtype)
+        wide = any(t.bits == 64 for t in pair) and any(t.is_float for t in pair)
+        self.require(not wide or pair[0] == pair[1], "dtype", "of at most 32 bits", self.dtype)
         self.require(
             self.x.threads == self.threads, "x", f"held by {self.threads.role}", self.x.threads.role
         )
@@ -57,17 +67,11 @@ class cast(Instruction):
 
     def emit(self, e: Emitter) -> None:
         e.declare(self.out, None)
-        convert, helper = (
-            ("to_half", TO_HALF) if self.dtype == float16 else ("from_half", FROM_HALF)
-        )
-        e.helper(helper)
-        out, x, count = (
-            e.registers(self.out),
-            e.registers(self.x),
-            e.register_layout(self.x).registers,
-        )
+        out, x = e.registers(self.out), e.registers(self.x)
+        count = e.register_layout(self.out).registers
+        value = numbers.converted(e, f"{x}[r]", self.x.dtype, self.dtype)
         e.line("#pragma unroll")
-        e.line(f"for (int r = 0; r < {count}; ++r) {out}[r] = {convert}({x}[r]);")
+        e.line(f"for (int r = 0; r < {count}; ++r) {out}[r] = {value};")
 
     def simulate(self, m: Machine) -> None:
-        m.define(self.out, m.registers(self.x))
+        m.define(self.out, numbers.convert(m.registers(self.x), self.dtype))

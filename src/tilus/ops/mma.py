@@ -147,7 +147,7 @@ class dot(Instruction):
         a, b, out = (e.registers(t) for t in (self.a, self.b, self.out))
         sizes = [e.register_layout(t).registers for t in (self.a, self.b, self.out)]
         if self.acc is not self.out:
-            start = f"{e.registers(self.acc)}[r]" if self.acc else "0"
+            start = f"{e.registers(self.acc)}[r]" if self.acc is not None else "0"
             e.line("#pragma unroll")
             e.line(f"for (int r = 0; r < {sizes[2]}; ++r) {out}[r] = {start};")
         steps = self.a.shape[1] // K
@@ -162,5 +162,5 @@ class dot(Instruction):
 
     def simulate(self, m: Machine) -> None:
         a, b = (m.registers(t).astype(np.float32) for t in (self.a, self.b))
-        m.define(self.out, a @ b + (m.registers(self.acc) if self.acc else 0))
+        m.define(self.out, a @ b + (m.registers(self.acc) if self.acc is not None else 0))
         m.multiply(2.0 * self.a.shape[0] * self.b.shape[1] * self.a.shape[1])

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from tilus.ir import Function, Kernel, Plan
 from tilus.passes.accumulators import overwrite_first
-from tilus.passes.checks import check
+from tilus.passes.checks import check, check_tiles
 from tilus.passes.layouts import choose_layouts
-from tilus.passes.placement import place
+from tilus.passes.placement import place, scratch_bytes
 from tilus.passes.rings import unroll_rings
 from tilus.passes.values import find_bits, find_nonnegative
 
@@ -17,11 +17,13 @@ def plan(function: Function) -> Kernel:
 
     Raises :class:`~tilus.errors.LanguageError` with the place, the rule and the sum that breaks it.
     """
-    check(function)  # scalars, thread groups, tiles, register budgets
+    check(function)  # scalars, thread groups, register budgets
     function = overwrite_first(function)  # zeroed accumulators: the first product overwrites
     function = unroll_rings(function)  # the index of a stage becomes a constant
-    layouts = choose_layouts(function)  # what instructions ask for; the rest by default
-    places, total = place(function, layouts.shared)  # shared memory, within the limit
+    function, layouts = choose_layouts(function)  # what instructions ask for; a default; moves
+    check_tiles(function, layouts.registers)  # registers a thread
+    scratch = scratch_bytes(function, layouts.registers)  # shared memory of instructions
+    places, begins, total = place(function, layouts.shared, scratch)  # all of it, within the limit
     return Kernel(
         function,
         Plan(
@@ -32,5 +34,6 @@ def plan(function: Function) -> Kernel:
             shared_bytes=total,
             bits=find_bits(function),
             nonnegative=find_nonnegative(function),
+            scratch=begins,
         ),
     )

@@ -58,7 +58,7 @@ def _touched(stmt: Stmt, kind: str | None = None) -> Iterator[RegisterTensor]:
 
 
 def _find(function: Function) -> Iterator[tuple[RegisterTensor, _Zeroed]]:
-    products = [s for s in walk(function.body) if any(_touched(s, "accumulate"))]
+    products = [s for s in walk(function.body) if list(_touched(s, "accumulate"))]
     always: set[RegisterTensor] = {t for s in products for t in _touched(s, "accumulate")}
     for stmt in products:
         if getattr(stmt, "scale_d", True) is not True:  # the kernel decides by itself
@@ -78,7 +78,7 @@ def _change(stmt: Stmt, zeroed: dict[RegisterTensor, _Zeroed]) -> tuple[Stmt, ..
     set_live = Assign(location=at, var=this.live, value=Const(True, boolean))
     if isinstance(stmt, Instruction) and stmt.split_init():
         return (Declare(location=at, var=this.live, value=Const(False, boolean)), this.declaration)
-    if any(_touched(stmt, "accumulate")):
+    if list(_touched(stmt, "accumulate")):
         changes: dict[str, Any] = {"scale_d": this.live}
         return (replace(stmt, **changes), set_live)
     then = (replace(this.fill, location=at), set_live)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tilus.errors import LanguageError, Location
 from tilus.ir import (
@@ -17,8 +18,10 @@ from tilus.ir import (
     Threads,
     Var,
     host_known,
+    walk,
     walk_groups,
 )
+from tilus.layout import RegisterLayout
 
 REGISTER_FILE = 65536
 """32-bit registers of a multiprocessor (CUDA C programming guide, compute capability 9.0)."""
@@ -35,7 +38,6 @@ def check(function: Function) -> None:
         if isinstance(stmt, Declare):
             _check_scalar(stmt.var, stmt.location)
         _check_scope(stmt, threads, function)
-        _check_tile(stmt)
         _check_view(stmt, function)
     _check_budgets(function)
     _check_barriers(function)
@@ -56,19 +58,23 @@ def _check_scope(stmt: Stmt, threads: Threads, function: Function) -> None:
         raise LanguageError(message, stmt.location)
 
 
-def _check_tile(stmt: Stmt) -> None:
-    """Refuse a register tile that cannot fit a thread's registers."""
-    tile = getattr(stmt, "out", None)
-    if not isinstance(stmt, Instruction) or not isinstance(tile, RegisterTensor) or tile.replicated:
-        return
-    words = math.prod(tile.shape) * tile.dtype.nbytes // (4 * tile.threads.count)
-    if words > MAX_TILE_REGISTERS:
-        message = (
-            f"{type(stmt).__name__}: {tile.name} must take at most {MAX_TILE_REGISTERS} registers "
-            f"a thread, got {words} "
-            f"({list(tile.shape)} {tile.dtype} over {tile.threads.count} threads)"
-        )
-        raise LanguageError(message, stmt.location)
+def check_tiles(function: Function, layouts: Mapping[RegisterTensor, RegisterLayout]) -> None:
+    """Refuse register tiles that cannot fit a thread's registers."""
+    for stmt in walk(function.body):
+        tile = getattr(stmt, "out", None)
+        if not isinstance(stmt, Instruction) or not isinstance(tile, RegisterTensor):
+            continue
+        held, n = layouts[tile].registers, tile.threads.count
+        words = held * tile.dtype.nbytes // 4
+        if words > MAX_TILE_REGISTERS:
+            copies = held * n > math.prod(tile.shape)
+            uneven = f"; {n} threads do not divide it, and hold copies" if copies else ""
+            message = (
+                f"{type(stmt).__name__}: {tile.name} must take at most {MAX_TILE_REGISTERS} "
+                f"registers a thread, got {words} "
+                f"({list(tile.shape)} {tile.dtype} over {n} threads{uneven})"
+            )
+            raise LanguageError(message, stmt.location)
 
 
 def _check_view(stmt: Stmt, function: Function) -> None:

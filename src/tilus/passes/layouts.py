@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 
 from tilus.banks import Use, least_turns
-from tilus.errors import LanguageError, Location
+from tilus.errors import LanguageError
 from tilus.ir import (
     Function,
     GlobalTensor,
@@ -19,31 +19,37 @@ from tilus.ir import (
     TensorMap,
     walk,
 )
-from tilus.layout import RegisterLayout, SharedLayout, blocked, swizzle_for
+from tilus.layout import RegisterLayout, SharedLayout, swizzle_for
+from tilus.passes.tiles import Tiles
 
 
 @dataclass
 class Layouts:
-    """The choices so far; implements :class:`tilus.ir.Constraints` for the instruction at
-    ``location``."""
+    """The choices so far; implements :class:`tilus.ir.Constraints` for ``instruction``."""
 
-    registers: dict[RegisterTensor, RegisterLayout] = field(default_factory=dict)
+    instruction: Instruction = field(init=False)
+    tiles: Tiles = field(default_factory=Tiles)
     shared: dict[SharedBuffer, SharedLayout] = field(default_factory=dict)
     tensor_maps: tuple[TensorMap, ...] = ()
-    location: Location | None = None
-    _same: list[tuple[RegisterTensor, RegisterTensor]] = field(default_factory=list)
     _mapped: list[tuple[GlobalTensor, SharedBuffer]] = field(default_factory=list)
     _touched: list[tuple[SharedTensor, RegisterTensor]] = field(default_factory=list)
 
+    @property
+    def registers(self) -> dict[RegisterTensor, RegisterLayout]:
+        """The layouts of register tiles."""
+        return self.tiles.layouts
+
     def register(self, tensor: RegisterTensor, layout: RegisterLayout) -> None:
-        if self.registers.setdefault(tensor, layout) != layout:
-            message = (
-                f"{tensor.name} must have one register layout, but its uses need two different ones"
-            )
-            raise LanguageError(message, self.location)
+        self.tiles.demand(self.instruction, tensor, layout)
 
     def same(self, a: RegisterTensor, b: RegisterTensor) -> None:
-        self._same.append((a, b))
+        self.tiles.like(self.instruction, a, b)
+
+    def like(self, operand: RegisterTensor, tile: RegisterTensor) -> None:
+        self.tiles.like(self.instruction, operand, tile)
+
+    def reduced(self, out: RegisterTensor, x: RegisterTensor, dims: tuple[int, ...]) -> None:
+        self.tiles.reduced(out, x, dims)
 
     def swizzled(self, tensor: SharedTensor) -> None:
         buffer = tensor.buffer
@@ -64,37 +70,17 @@ class Layouts:
     def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> None:
         self._mapped.append((view, tile.buffer))
 
-    def finish(self, function: Function) -> None:
-        """Spread the demands over tiles of one layout, then give defaults and make the tensor
-        maps."""
-        self._spread()
-        for stmt in walk(function.body):
-            self._default(getattr(stmt, "out", None), stmt.location)
-        self._spread()
+    def finish(self, function: Function) -> Function:
+        """Choose what is still open and make the tensor maps; return ``function`` with the moves
+        between layouts that it needs."""
+        function = self.tiles.solve(function)
         for stmt in walk(function.body):
             match getattr(stmt, "out", None):
                 case SharedTensor(buffer=buffer) if buffer not in self.shared:
                     self.shared[buffer] = self._plain(buffer)
         for view, buffer in self._mapped:
             self._add_map(view, self.shared[buffer])
-
-    def _spread(self) -> None:
-        for pair in self._same + self._same[::-1]:
-            for known, other in (pair, pair[::-1]):
-                if known in self.registers:
-                    self.register(other, self.registers[known])
-
-    def _default(self, tensor: object, location: Location) -> None:
-        match tensor:
-            case RegisterTensor(replicated=False) if tensor not in self.registers:
-                layout = blocked(tensor.shape, tensor.threads.count, tensor.dtype.nbytes)
-                if layout is None:
-                    n = tensor.threads.count
-                    shape = list(tensor.shape)
-                    message = f"{tensor.name}: {n} threads must divide the tile, got {shape}"
-                    raise LanguageError(message, location)
-                self.registers[tensor] = layout
-                self._spread()
+        return function
 
     def _plain(self, buffer: SharedBuffer) -> SharedLayout:
         """Return the layout of a buffer that only threads touch."""
@@ -113,13 +99,12 @@ class Layouts:
             self.tensor_maps += (TensorMap(name, view, box, layout.swizzle),)
 
 
-def choose_layouts(function: Function) -> Layouts:
+def choose_layouts(function: Function) -> tuple[Function, Layouts]:
     """Return layouts for every register tile and shared buffer of ``function``, and its tensor
-    maps."""
+    maps; ``function`` moves tiles between layouts where it must."""
     layouts = Layouts()
     for stmt in walk(function.body):
         if isinstance(stmt, Instruction):
-            layouts.location = stmt.location
+            layouts.instruction = stmt
             stmt.constrain(layouts)
-    layouts.finish(function)
-    return layouts
+    return layouts.finish(function), layouts

@@ -15,6 +15,7 @@ from tilus.ir import (
     Expr,
     For,
     Function,
+    Instruction,
     Operation,
     RegisterTensor,
     Select,
@@ -63,13 +64,18 @@ def is_bit(x: Expr, bits: set[RegisterTensor]) -> bool:
 
 
 def find_bits(function: Function) -> frozenset[RegisterTensor]:
-    """Return the replicated tensors whose elements are always 0 or 1."""
+    """Return the replicated tensors whose elements are always 0 or 1, and that no instruction
+    but their allocation touches."""
     statements = list(walk(function.body))
     bits = set()
     for stmt in statements:
         out, init = getattr(stmt, "out", None), getattr(stmt, "init", None)
         if isinstance(out, RegisterTensor) and out.replicated and init in (0, 1):
             bits.add(out)
+    for stmt in statements:
+        if isinstance(stmt, Instruction):
+            used = {getattr(stmt, e.field) for e in stmt.effects if e.field != "out"}
+            bits -= {x for x in used if isinstance(x, RegisterTensor)}
     while True:
         stores = [s for s in statements if isinstance(s, SetElement) and s.tensor in bits]
         wrong = {s.tensor for s in stores if not is_bit(s.value, bits)}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves of whole tiles: what assignments and disagreeing layouts become."""
+
+import numpy as np
+import pytest
+from tests import sass
+from tests.kernels import script
+
+import tilus
+from tilus import LanguageError, compiler, float32, int32
+from tilus.emitter import emit
+
+
+def test_assign_gives_a_tile_new_values_in_place(backend):
+    def kernel(self, c_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 2
+        gc = self.global_view(c_ptr, dtype=float32, shape=[8, 32])
+        a = self.load_global(gc, offsets=[0, 0], shape=[8, 32])
+        same = a
+        a += 1
+        a *= a
+        self.store_global(gc, same, offsets=[0, 0])
+
+    c = np.arange(256, dtype=np.float32).reshape(8, 32)
+    wanted = (c + 1) ** 2
+    backend.run(script(kernel), c)
+    assert np.array_equal(c, wanted)
+
+
+def test_assign_refuses_another_group():
+    def kernel(self):
+        self.attrs.blocks, self.attrs.warps = 1, 8
+        a = self.register_tensor(dtype=float32, shape=[64], init=1.0)
+        with self.thread_group(0, 128):
+            a += 1
+
+    with pytest.raises(LanguageError, match="a must be held by warps 0-3, got warps 0-7"):
+        script(kernel).lower()
+
+
+class Outer(tilus.Script):
+    """A table that is indexed lies in every thread; a product with a spread tile moves it."""
+
+    def __init__(self, warps):
+        self.warps = warps
+
+    def __call__(self, at: int32, a_ptr: ~int32, c_ptr: ~int32):
+        self.attrs.blocks, self.attrs.warps = 1, self.warps + 1
+        ga = self.global_view(a_ptr, dtype=int32, shape=[16, 32])
+        gc = self.global_view(c_ptr, dtype=int32, shape=[16, 32])
+        with self.thread_group(32, 32 * self.warps):
+            table = self.register_tensor(dtype=int32, shape=[32], init=1)
+            table[at] = 5
+            for i in self.range(2):
+                a = self.load_global(ga, offsets=[i * 8, 0], shape=[8, 32])
+                self.store_global(gc, a * table, offsets=[i * 8, 0])
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_move_brings_a_tile_into_another_layout(backend, warps):
+    a = np.arange(512, dtype=np.int32).reshape(16, 32)
+    c, table = np.zeros_like(a), np.ones(32, np.int32)
+    table[3] = 5
+    backend.run(Outer(warps), 3, a, c)
+    assert np.array_equal(c, a * table)
+
+
+def test_move_takes_shared_memory_between_two_barriers():
+    kernel = Outer(4).lower()
+    assert kernel.plan.shared_bytes == 128
+    text = emit(kernel)
+    body = text[text.index("move") : text.index("operate")]
+    assert body.count("bar.sync") == 2
+    assert "% 128 == 0) {" in body
+    assert sass.stack(compiler.build(kernel).cubin.code) == 0
