@@ -37,7 +37,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["gallery"],
     # All that is shown is run; what lies beside the versions is no page.
     "filename_pattern": r"\.py$",
-    "ignore_pattern": r"hopper_matmul/(?!matmul_v\d)",
+    "ignore_pattern": r"^(benchmark|triton_matmul)\.py$",
     "within_subsection_order": "FileNameSortKey",
     "reset_argv": "ladder.gallery.arguments",
     "image_scrapers": (),
