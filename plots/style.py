@@ -21,11 +21,30 @@ class Theme:
     compute: str
     other: str
     on_bar: str
+    page: str
 
 
 THEMES = {
-    "light": Theme("#1f2328", "#d0d7de", "#8c959f", "#0969da", "#1a7f37", "#9a6700", "#ffffff"),
-    "dark": Theme("#e6edf3", "#3d444d", "#7d8590", "#58a6ff", "#56d364", "#e3b341", "#0d1117"),
+    "light": Theme(
+        ink="#1f2328",
+        faint="#d0d7de",
+        muted="#8c959f",
+        load="#0969da",
+        compute="#1a7f37",
+        other="#9a6700",
+        on_bar="#ffffff",
+        page="#ffffff",
+    ),
+    "dark": Theme(
+        ink="#e6edf3",
+        faint="#3d444d",
+        muted="#7d8590",
+        load="#58a6ff",
+        compute="#56d364",
+        other="#e3b341",
+        on_bar="#0d1117",
+        page="#121212",
+    ),
 }
 WIDTH = 5.6  # inches; text stays readable when a phone shrinks the figure to its width
 

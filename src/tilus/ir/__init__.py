@@ -67,13 +67,14 @@ from tilus.ir.tensor import (
     Tensor,
     Threads,
 )
-from tilus.ir.trace import Event
+from tilus.ir.trace import BarrierState, Event, Region
 
 __all__ = [
     "OPERATORS",
     "Assign",
     "Barrier",
     "BarrierArray",
+    "BarrierState",
     "Break",
     "Builtin",
     "Cast",
@@ -99,6 +100,7 @@ __all__ = [
     "Operator",
     "Param",
     "Plan",
+    "Region",
     "RegisterTensor",
     "Return",
     "Scalar",

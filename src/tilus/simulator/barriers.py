@@ -17,6 +17,23 @@ from tilus import ir
 MAX_BYTES = 2**20 - 1  # range of the transaction count, PTX "mbarrier: tx-count"
 
 Fail = Callable[..., NoReturn]
+Watch = Callable[["MBarrier", str], None]
+"""Is told of a barrier's new state, and by a word why it changed; see :class:`ir.BarrierState`."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What an event has to do with a barrier: the phase it belongs to, of one of ``length``."""
+
+    label: str
+    index: int
+    phase: int
+    length: int
+
+    @property
+    def tile(self) -> int | None:
+        """Number of the fill of the ring that this phase is; None before the first."""
+        return self.phase * self.length + self.index if self.phase >= 0 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,18 +45,23 @@ class IssuedBarrier(ir.Barrier):
 
 @dataclass(eq=False)
 class MBarrier:
-    """The state of one mbarrier; ``fail("protocol", message, **facts)`` raises the verdict."""
+    """The state of one mbarrier; ``fail("protocol", message, **facts)`` raises the verdict.
+
+    ``watch`` is told of every change, the initial state included.
+    """
 
     name: str
     index: int
     count: int
     fail: Fail
+    watch: Watch = lambda barrier, cause: None
     phase: int = 0
     bytes: int = 0
     pending: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.pending = self.count
+        self.watch(self, "init")
 
     @property
     def label(self) -> str:
@@ -58,6 +80,7 @@ class MBarrier:
         if self.bytes > MAX_BYTES:
             self._break(f"{self.label} must expect at most {MAX_BYTES} bytes, got {self.bytes}")
         self.pending -= count
+        self.watch(self, "expect" if expect_bytes else "arrive")
         self._advance()
 
     def complete(self, nbytes: int, issued_in: int) -> None:
@@ -70,11 +93,16 @@ class MBarrier:
                 bytes=nbytes,
             )
         self.bytes -= nbytes
+        self.watch(self, "bytes")
         self._advance()
 
     def over(self, parity: int) -> bool:
         """Say whether the phase of ``parity`` is over."""
         return self.phase % 2 != parity
+
+    def awaited(self, parity: int) -> int:
+        """Return the phase that a wait for ``parity`` waits for: this one, or the last one."""
+        return self.phase if self.phase % 2 == parity else self.phase - 1
 
     def facts(self) -> dict[str, object]:
         """Return the state in a form that tests and pages can use."""
@@ -100,6 +128,7 @@ class MBarrier:
         if self.pending == 0 and self.bytes == 0:
             self.phase += 1
             self.pending = self.count
+            self.watch(self, "phase")
 
     def _break(self, message: str, **facts: object) -> NoReturn:
         self.fail("protocol", message, **(self.facts() | facts))

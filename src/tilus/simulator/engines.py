@@ -21,7 +21,10 @@ Queue = tuple[str, int]
 
 @dataclass(eq=False)
 class Effect:
-    """What an engine works on: ``land`` carries it out, at ``time`` or when the schedule says."""
+    """What an engine works on: ``land`` carries it out, at ``time`` or when the schedule says.
+
+    Asked for at ``issued``; the engine is free for it at ``start``.
+    """
 
     engine: str
     group: ThreadGroup
@@ -32,6 +35,8 @@ class Effect:
     time: float
     order: int
     barriers: tuple[IssuedBarrier, ...]
+    issued: float
+    amount: float
     landed: bool = False
 
     @property

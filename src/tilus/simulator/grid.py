@@ -29,13 +29,14 @@ Argument = int | float | bool | NDArray[Any]
 
 @dataclass(frozen=True)
 class Result:
-    """What a simulation found: cycles of each block, and the events where asked for.
+    """What a simulation found: cycles of each block; events and barrier states where asked for.
 
     Cycles are estimates of the ``timed`` schedule; under the others they only order events.
     """
 
     blocks: Mapping[Block, float]
     events: tuple[Event, ...]
+    barriers: tuple[ir.BarrierState, ...] = ()
 
     @property
     def cycles(self) -> float:
@@ -67,17 +68,21 @@ def run(
         raise SimulationError("not modelled", f"{function.location}: clusters", name="cluster")
     scalars, memory = _bind(function, arguments)
     grid = function.grid(scalars)  # type: ignore[arg-type]
-    cycles, events = {}, []
+    cycles: dict[Block, float] = {}
+    events: list[Event] = []
+    barriers: list[ir.BarrierState] = []
     for block in _selected(grid, blocks):
         root = ThreadGroup(function.threads, function.location, None)
         root.scalars, root.builtins = dict(scalars), _builtins(block, grid)
         order = _schedule(schedule)(Random(f"{seed}/{block}"))
-        machine, recorder = BlockMachine(kernel.plan, memory, order, block), Trace(block, trace)
+        recorder = Trace(block, trace)
+        machine = BlockMachine(kernel.plan, memory, order, block, recorder.barrier)
         scheduler = Scheduler(machine, order, recorder, max_steps)
         scheduler.spawn(root, function.body)
         cycles[block] = scheduler.run()
         events += recorder.events
-    return Result(cycles, tuple(events))
+        barriers += recorder.barriers
+    return Result(cycles, tuple(events), tuple(barriers))
 
 
 def _bind(

@@ -142,10 +142,10 @@ class Interpreter:
         machine.enter(group, stmt.location)
         wait = stmt.simulate(machine)
         group.time += self._schedule.cost(machine.work)
-        work, touched = machine.work, machine.touched
+        work, signal = machine.work, machine.signal
         if wait is not None:
             yield wait
-        self._trace.instruction(group, stmt, start, wait, work, touched)
+        self._trace.instruction(group, stmt, start, wait, work, signal)
         return None
 
     def _count(self, group: ThreadGroup, location: Location) -> None:

@@ -12,40 +12,48 @@ from numpy.typing import NDArray
 
 from tilus import ir
 from tilus.errors import Location, SimulationError
-from tilus.simulator.barriers import IssuedBarrier, MBarrier, ThreadBarrier
+from tilus.simulator.barriers import IssuedBarrier, MBarrier, Signal, ThreadBarrier
 from tilus.simulator.engines import Effect, EffectWait, Engines
 from tilus.simulator.group import Block, ThreadGroup
 from tilus.simulator.memory import Geometry, GlobalMemory, SharedMemory
 from tilus.simulator.schedule import Schedule, Work
 
 Array = NDArray[Any]
+WatchAt = Callable[[float, MBarrier, str], None]
+"""Is told when, which and why a barrier changed."""
 
 
 class BlockMachine:
     """Implements :class:`tilus.ir.Machine` for one block, on behalf of ``group``."""
 
     def __init__(
-        self, plan: ir.Plan, memory: GlobalMemory, schedule: Schedule, block: Block
+        self,
+        plan: ir.Plan,
+        memory: GlobalMemory,
+        schedule: Schedule,
+        block: Block,
+        watch: WatchAt,
     ) -> None:
         self.block = block
         self.work = Work()
-        self.touched: MBarrier | None = None
+        self.signal: Signal | None = None
         self.engines = Engines()
         self.barriers: dict[ir.BarrierArray, list[MBarrier]] = {}
         self.threads: ir.Threads
         self.group: ThreadGroup
         self.location: Location
-        self._schedule = schedule
+        self._schedule, self._watch, self._now = schedule, watch, 0.0
         self._shared = SharedMemory(plan)
         self._global = memory
         self._thread_barriers: dict[ir.Threads, ThreadBarrier] = {}
         self._issued: list[IssuedBarrier] = []
         self._launched = 0
 
-    def enter(self, group: ThreadGroup, location: Location) -> None:
-        """Act for ``group`` from here on, with nothing charged yet."""
+    def enter(self, group: ThreadGroup, location: Location, now: float | None = None) -> None:
+        """Act for ``group`` from here on, with nothing charged yet; by default, at its time."""
         self.group, self.threads, self.location = group, group.threads, location
-        self.work, self.touched, self._issued = Work(), None, []
+        self.work, self.signal, self._issued = Work(), None, []
+        self._now = group.time if now is None else now
 
     def fail(self, verdict: str, message: str, **facts: object) -> NoReturn:
         """Raise the verdict with the place, the role and the block."""
@@ -79,12 +87,16 @@ class BlockMachine:
     # Memory
 
     def load_shared(self, tensor: ir.SharedTensor, proxy: str = "generic") -> Array:
+        offset = self._offset(tensor)
         self.work.shared += tensor.nbytes
-        return self._shared.read(tensor, self._offset(tensor))
+        self.work.reads.append(_region(tensor, offset))
+        return self._shared.read(tensor, offset)
 
     def store_shared(self, tensor: ir.SharedTensor, values: Array, proxy: str = "generic") -> None:
+        offset = self._offset(tensor)
         self.work.shared += tensor.nbytes
-        self._shared.write(tensor, self._offset(tensor), values)
+        self.work.writes.append(_region(tensor, offset))
+        self._shared.write(tensor, offset, values)
 
     def load_global(
         self, view: ir.GlobalTensor, offsets: list[int], shape: tuple[int, ...]
@@ -116,15 +128,19 @@ class BlockMachine:
     def init_barriers(self, barrier: ir.Barrier) -> None:
         array = barrier.array
         self.barriers[array] = [
-            MBarrier(array.name, i, count, self.fail) for i, count in enumerate(array.counts)
+            MBarrier(array.name, i, count, self.fail, self._changed)
+            for i, count in enumerate(array.counts)
         ]
 
     def arrive(self, barrier: ir.Barrier, count: int, expect_bytes: int = 0) -> None:
-        self._barrier(barrier).arrive(count, expect_bytes)
+        target = self._barrier(barrier)
+        self._signal(barrier, target, target.phase)
+        target.arrive(count, expect_bytes)
 
     def complete_bytes(self, barrier: ir.Barrier, nbytes: int) -> None:
         target = self._barrier(barrier)
         issued_in = barrier.phase if isinstance(barrier, IssuedBarrier) else target.phase
+        self._signal(barrier, target, issued_in)
         target.complete(nbytes, issued_in)
 
     def freeze_barrier(self, barrier: ir.Barrier) -> ir.Barrier:
@@ -137,6 +153,7 @@ class BlockMachine:
         target = self._barrier(barrier)
         if parity not in (0, 1):
             self.fail("protocol", f"parity of {target.label} must be 0 or 1, got {parity}")
+        self._signal(barrier, target, target.awaited(parity))
         return EffectWait(
             ready=lambda: target.over(parity),
             describe=lambda: f"{target.label}, parity {parity}: {target.lacks()}",
@@ -163,8 +180,13 @@ class BlockMachine:
         if not 0 <= index < len(array):
             rule = f"must be in 0..{len(array) - 1}, got {index}"
             self.fail("protocol", f"index of {array.name} {rule}", barrier=array.name, index=index)
-        self.touched = self.barriers[array][index]
-        return self.touched
+        return self.barriers[array][index]
+
+    def _signal(self, barrier: ir.Barrier, target: MBarrier, phase: int) -> None:
+        self.signal = Signal(target.label, target.index, phase, len(barrier.array))
+
+    def _changed(self, barrier: MBarrier, cause: str) -> None:
+        self._watch(self._now, barrier, cause)
 
     def _is(self, barrier: IssuedBarrier, target: MBarrier) -> bool:
         return self.barriers[barrier.array][cast(ir.Const, barrier.index).value] is target  # type: ignore[index]
@@ -181,10 +203,21 @@ class BlockMachine:
     ) -> None:
         start, time = self._schedule.flight(engine, self.group.time, amount)
         self._launched += 1
-        barriers = tuple(self._issued)
+        barriers, now = tuple(self._issued), self.group.time
+        order = self._launched
         self.engines.launch(
             Effect(
-                engine, self.group, self.location, land, what, start, time, self._launched, barriers
+                engine,
+                self.group,
+                self.location,
+                land,
+                what,
+                start,
+                time,
+                order,
+                barriers,
+                now,
+                amount,
             )
         )
 
@@ -193,3 +226,8 @@ class BlockMachine:
 
     def wait_commits(self, engine: Literal["wgmma", "store"], pending: int) -> ir.Wait:
         return self.engines.wait((engine, self.threads.begin), pending)
+
+
+def _region(tensor: ir.SharedTensor, offset: int) -> ir.Region:
+    begin = offset * tensor.dtype.nbytes
+    return ir.Region(tensor.name, begin, begin + tensor.nbytes)

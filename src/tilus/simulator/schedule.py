@@ -10,61 +10,98 @@ look for the orders that a broken kernel cannot stand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 from tilus.simulator.group import ThreadGroup
 
 if TYPE_CHECKING:
+    from tilus import ir
     from tilus.simulator.engines import Effect
 
 
 @dataclass
 class Work:
     """What an instruction did by its own threads, not by an engine: bytes moved, FLOP of
-    ``mma.sync``."""
+    ``mma.sync``, and the parts of shared memory that it read and wrote."""
 
     shared: int = 0
     loaded: int = 0
     stored: int = 0
     flop: float = 0
+    reads: list[ir.Region] = field(default_factory=list)
+    writes: list[ir.Region] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
-        """The kind of event it is in a trace; copies between shared memory and registers belong to
-        computing."""
-        if self.stored:
+        """What the time was spent on: ``compute``, ``store``, ``load`` or only ``issue``."""
+        if self.flop:
+            return "compute"
+        if self.stored or self.writes:
             return "store"
-        if self.loaded:
-            return "load"
-        return "compute" if self.flop or self.shared else "issue"
+        return "load" if self.loaded or self.reads else "issue"
+
+    @property
+    def amount(self) -> float:
+        """The FLOP, or else all bytes moved."""
+        return self.flop or self.shared + self.loaded + self.stored
+
+
+ROUND = "round number"
+
+
+def _cost(value: float, unit: str, what: str, source: str = ROUND) -> float:
+    """Return a field of :class:`Costs`: a page shows its unit, its meaning and its source."""
+    metadata = {"unit": unit, "what": what, "source": source}
+    return field(default=value, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The cost model of ``timed`` for one Hopper SM, in cycles and bytes per cycle.
+    """The cost model of ``timed``: one block alone on one SM of a Hopper GPU.
 
-    Throughputs follow from the data sheet: 4096 dense FP16 FLOP per cycle (989 TFLOPS over 132 SMs
-    at 1.83 GHz), 128 bytes per cycle of shared memory, 64 bytes per cycle between L2 and an SM.
-    ``mma.sync`` reaches about 62 % of the tensor cores' rate on Hopper, a rough number.
-    Latencies are round numbers of the right order. The model serves to show who waits for whom; it
-    predicts no measurement.
+    Each field carries ``unit``, ``what`` and ``source`` as metadata; the design page "Cost model"
+    is made from them. The model serves to show who waits for whom.
     """
 
-    issue: float = 4
-    wake: float = 20
-    tma_latency: float = 600
-    tma_bytes: float = 64
-    wgmma_latency: float = 32
-    wgmma_flop: float = 4096
-    mma_flop: float = 2540
-    store_latency: float = 500
-    store_bytes: float = 64
-    load_latency: float = 500
-    global_bytes: float = 64
-    shared_latency: float = 24
-    shared_bytes: float = 128
+    issue: float = _cost(
+        4, "cycles", "an instruction of a warp or a warp group, from one to the next"
+    )
+    wake: float = _cost(20, "cycles", "from the end of a wait to the next instruction")
+    tma_latency: float = _cost(600, "cycles", "a TMA copy, on top of its bytes")
+    tma_bytes: float = _cost(
+        64,
+        "bytes per cycle",
+        "TMA copies into one SM",
+        "width of the path from the L2 cache to an SM",
+    )
+    wgmma_latency: float = _cost(32, "cycles", "a product of WGMMA, on top of its FLOP")
+    wgmma_flop: float = _cost(
+        4096,
+        "FLOP per cycle",
+        "products of WGMMA, float16 inputs",
+        "data sheet of the H200 SXM: 989 TFLOPS dense, by 132 SMs at 1.83 GHz",
+    )
+    mma_flop: float = _cost(
+        2560,
+        "FLOP per cycle",
+        "products of mma.sync, float16 inputs",
+        "about 0.63 of WGMMA's rate, as Luo et al. measure on Hopper (arXiv 2402.13499)",
+    )
+    store_latency: float = _cost(500, "cycles", "a bulk store, on top of its bytes")
+    store_bytes: float = _cost(64, "bytes per cycle", "bulk stores of one SM", "as copies")
+    load_latency: float = _cost(500, "cycles", "a load from device memory, on top of its bytes")
+    global_bytes: float = _cost(
+        64, "bytes per cycle", "loads and stores of device memory by threads", "as copies"
+    )
+    shared_latency: float = _cost(24, "cycles", "shared memory read or written by threads")
+    shared_bytes: float = _cost(
+        128,
+        "bytes per cycle",
+        "shared memory read or written by threads",
+        "CUDA C++ Programming Guide: 32 banks of 4 bytes",
+    )
 
 
 class Schedule:
@@ -83,10 +120,8 @@ class Schedule:
     def cost(self, work: Work) -> float:
         """Return the cycles that an instruction occupies its group."""
         c = self.costs
-        cycles = (
-            c.issue + (work.loaded + work.stored) / c.global_bytes + work.shared / c.shared_bytes
-        )
-        cycles += work.flop / c.mma_flop
+        cycles = c.issue + work.flop / c.mma_flop
+        cycles += (work.loaded + work.stored) / c.global_bytes + work.shared / c.shared_bytes
         if work.loaded:
             cycles += c.load_latency
         return cycles + (c.shared_latency if work.shared else 0)

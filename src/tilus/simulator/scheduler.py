@@ -67,9 +67,9 @@ class Scheduler:
             self._resume(move)
 
     def _land(self, effect: Effect) -> None:
-        self._machine.enter(effect.group, effect.location)
+        self._machine.enter(effect.group, effect.location, self._now)
         self._machine.engines.land(effect)
-        self._trace.effect(effect, self._now, self._machine.touched)
+        self._trace.effect(effect, self._now, self._machine.signal, self._machine.work)
 
     def _resume(self, group: ThreadGroup) -> None:
         try:

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of the ladder on the simulator: same tile, same depth of the ring, few tiles of K."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tilus
+from tilus import loader, prediction, simulator
+
+KERNELS = Path(__file__).parent.parent / "examples" / "hopper_matmul"
+BLOCK = {"block_m": 128, "block_n": 128, "block_k": 64}
+STAGES, TILES = 4, 8
+SCHEDULES: dict[str, dict[str, int]] = {
+    "v0": BLOCK | {"warps": 4},
+    "v1": BLOCK,
+    "v2": BLOCK | {"max_num_stages": STAGES},
+    "v3": BLOCK | {"num_stages": STAGES},
+    "v4": BLOCK | {"num_stages": STAGES, "group_m": 8},
+    "v5": BLOCK | {"num_stages": STAGES, "group_m": 8},
+}
+"""Of every figure that is simulated; what tuning chooses is in the records."""
+
+
+def step(version: str, **changes: int) -> Any:
+    """Return a step's kernel with the schedule of the figures, or another one."""
+    cls = loader.find(KERNELS / f"matmul_{version}.py", tilus.Script)
+    return cls(**SCHEDULES[version] | changes)
+
+
+@cache
+def run(version: str, tiles: int = TILES) -> simulator.Result:
+    """Return what one block of a step did when."""
+    return prediction.one_block(step(version), tiles)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timelines of one block of each step, all on one scale: who waited for whom on the simulator.
+
+On a page: ``.. chart:: timelines.v3`` with ``:badge: simulated`` draws V2 above V3; so do ``v1`` to
+``v5`` with the step before, ``v0`` alone, ``ladder`` all six.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+import simulated
+from style import WIDTH, Theme, theme
+from tilus.ir import Event
+from tilus.simulator import Costs, Result
+
+THIN, ROW = 0.62, 1.0
+NARROW = 0.02  # of the whole width: a number does not fit into such a bar
+LOADS, COMPUTES = "loads", "computes"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a timeline: its label, its height, and what is drawn in it."""
+
+    label: str
+    height: float
+    events: tuple[Event, ...]
+
+
+def rows(result: Result) -> list[Row]:
+    """Return the lines of one block as the data flow: who loads, the stages, who computes."""
+    loaders = {e.issuer for e in result.events if e.kind == "copy"}
+    computers = {e.issuer or e.lane for e in result.events if e.kind == "compute"}
+    stages = sorted({e.stage for e in result.events if e.kind == "copy" and e.stage is not None})
+    found = [_role(result, lane, LOADS) for lane in sorted(loaders - computers)]
+    found += [_role(result, lane, f"{LOADS}, {COMPUTES}") for lane in sorted(loaders & computers)]
+    found += [Row(f"stage {i}", THIN, tuple(_life(result, i))) for i in stages]
+    found += [_role(result, lane, COMPUTES) for lane in sorted(computers - loaders)]
+    products = tuple(e for e in result.events if e.kind == "compute")
+    return [*found, Row(f"tensor cores\n{busy(result):.0%} busy", ROW, products)]
+
+
+def _role(result: Result, lane: str, does: str) -> Row:
+    return Row(f"{lane}\n{does}", ROW, tuple(e for e in result.events if e.lane == lane))
+
+
+def _life(result: Result, stage: int) -> Iterator[Event]:
+    """Yield the loads into a stage, those of one tile as one, and what reads it."""
+    mine = [e for e in result.events if e.stage == stage and e.tile is not None]
+    for tile in dict.fromkeys(e.tile for e in mine if e.kind == "copy"):
+        copies = [e for e in mine if e.kind == "copy" and e.tile == tile]
+        begin, end = min(e.start for e in copies), max(e.end for e in copies)
+        yield replace(copies[0], start=begin, end=end)
+    yield from (e for e in mine if e.reads)
+
+
+def busy(result: Result) -> float:
+    """Return the share of the block's time in which the tensor cores had work."""
+    c = Costs()
+    products = [e for e in result.events if e.kind == "compute"]
+    cycles = sum(e.amount / (c.wgmma_flop if e.issuer else c.mma_flop) for e in products)
+    return cycles / result.cycles
+
+
+def draw(name: str, *versions: str, tiles: int = simulated.TILES) -> None:
+    """Draw ``versions`` below each other, in the colours of the page ``name``."""
+    results = [simulated.run(version, tiles) for version in versions]
+    panels, end = [rows(r) for r in results], 1.02 * max(r.cycles for r in results)
+    heights = [sum(row.height for row in panel) for panel in panels]
+    with theme(name) as colours:
+        figure, axes = plt.subplots(
+            len(versions),
+            figsize=(WIDTH, 0.75 + sum(0.27 * h + 0.3 for h in heights)),
+            height_ratios=heights,
+            sharex=True,
+            squeeze=False,
+            layout="constrained",
+        )
+        for ax, version, panel in zip(axes[:, 0], versions, panels, strict=True):
+            ax.set_xlim(0, end)
+            _panel(ax, version, panel, colours)
+        axes[-1, 0].set_xlabel("simulated cycles since the block began")
+        figure.legend(handles=_kinds(colours), loc="outside upper center", ncols=4, handlelength=1)
+
+
+def _panel(ax: Axes, version: str, panel: list[Row], colours: Theme) -> None:
+    ticks, y = [], 0.0
+    for row in panel:
+        for event in row.events:
+            _bar(ax, y + row.height / 2, row.height, event, colours)
+        ticks.append(y + row.height / 2)
+        y += row.height
+        if row.height == ROW:
+            ax.axhline(y, color=colours.faint, lw=0.6)
+    ax.set_yticks(ticks, [row.label for row in panel], fontsize=8.5)
+    ax.set_ylim(y, 0)
+    ax.set_title(version.upper(), loc="left", fontweight="bold", fontsize=10, pad=3)
+    ax.tick_params(axis="x", length=2)
+
+
+def _bar(ax: Axes, y: float, height: float, event: Event, colours: Theme) -> None:
+    width, place = event.end - event.start, {"left": event.start}
+    if event.kind in ("wait", "sync"):
+        look = {"fc": "none", "ec": colours.muted, "hatch": "/////", "lw": 0}
+        ax.barh(y, width, 0.55 * height, **place, **look)
+        return
+    fill = {"copy": colours.load, "compute": colours.compute}.get(event.kind, colours.other)
+    engine = event.kind in ("copy", "compute")
+    edge = {"ec": colours.page, "lw": 0.4} if engine else {"ec": fill, "lw": 0.6}
+    ax.barh(y, width, 0.8 * height, **place, fc=fill, **edge)
+    if engine and event.tile is not None and width > NARROW * ax.get_xlim()[1]:
+        text = {"ha": "center", "va": "center_baseline", "color": colours.on_bar, "fontsize": 7}
+        ax.text(event.start + width / 2, y, str(event.tile), **text, clip_on=True)
+
+
+def _kinds(colours: Theme) -> list[Patch]:
+    return [
+        Patch(fc=colours.load, label="load"),
+        Patch(fc=colours.compute, label="product"),
+        Patch(fc=colours.other, label="instructions"),
+        Patch(fc="none", ec=colours.muted, hatch="/////", lw=0, label="waiting"),
+    ]
+
+
+def v0(name: str) -> None:
+    """Draw V0."""
+    draw(name, "v0")
+
+
+def v1(name: str) -> None:
+    """Draw V0 above V1."""
+    draw(name, "v0", "v1")
+
+
+def v2(name: str) -> None:
+    """Draw V1 above V2."""
+    draw(name, "v1", "v2")
+
+
+def v3(name: str) -> None:
+    """Draw V2 above V3."""
+    draw(name, "v2", "v3")
+
+
+def v4(name: str) -> None:
+    """Draw V3 above V4."""
+    draw(name, "v3", "v4")
+
+
+def v5(name: str) -> None:
+    """Draw V4 above V5."""
+    draw(name, "v4", "v5")
+
+
+def ladder(name: str) -> None:
+    """Draw all steps."""
+    draw(name, *simulated.SCHEDULES)
