@@ -139,3 +139,57 @@ def test_a_wrong_number_ends_the_build_at_its_place(tmp_path: Path) -> None:
 def test_no_fixture_among_the_records() -> None:
     for path in (ROOT / "plots" / "data").glob("*.json"):
         assert "FIXTURE" not in path.read_text(), f"{path} is no measurement"
+
+
+def both() -> records.Record:
+    """Return the record with a V2 beside V3 that takes twice as long, and facts of V3."""
+    data = fixture.record().data
+    rows = [row for row in data["measurements"] if row["version"] == "v3"]
+    twice = [
+        row
+        | {
+            "version": "v2",
+            "latency_ms": [2 * t for t in row["latency_ms"]],
+            "vs_cublas": row["vs_cublas"] / 2,
+        }
+        for row in rows
+    ]
+    kernel = data["sources"]["kernels"]["v3"]
+    tuning = {"schedules": 90, "compiled": 54, "right": 54, "seconds": 21.5}
+    tuning["aside"] = {"too many registers": 30, "too much shared memory": 6}
+    facts = {"threads": 160, "registers": 154, "shared_bytes": 98352, "blocks_per_sm": 2}
+    facts |= {"compile_s": 0.314, "tuning": tuning}
+    known = kernel | {"generated": [kernel["generated"][0] | {"facts": facts}]}
+    sources = {**data["sources"], "kernels": {"v3": known}}
+    everything = [*data["measurements"], *twice]
+    return records.Record({**data, "sources": sources, "measurements": everything})
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("vs_v2", "2.00×"),
+        ("vs_v1", numbers.NOT_YET),
+        ("compile_s", "0.31 s"),
+        ("seconds", "22 s"),
+        ("schedules", "90"),
+        ("aside", "36"),
+        ("registers", "154"),
+    ],
+)
+def test_another_version_and_facts(field: str, text: str) -> None:
+    v3 = found.Found("v3", ROOT, "plots/data/ladder.json", both())
+    assert numbers.number(v3, field, ["m=8192", "burst"]) == text
+
+
+def test_a_record_without_facts_has_none(v3: found.Found) -> None:
+    assert numbers.number(v3, "aside", ["m=8192", "burst"]) == numbers.NOT_YET
+
+
+def test_a_number_comes_from_the_first_record_that_has_it(v3: found.Found) -> None:
+    rows = [row for row in v3.record.measurements if row["m"] == 8192]
+    small = records.Record({**v3.record.data, "measurements": rows})
+    now = found.Found("v3", ROOT, "docs/_build/measured/v3.json", small)
+    assert numbers.having([now, v3], ["m=8192"]) == [now, v3]
+    assert numbers.having([now, v3], ["m=4096"]) == [v3]
+    assert numbers.having([now, v3], ["m=77"]) == [now, v3]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 
@@ -14,6 +14,8 @@ from measured import problems
 from tilus import records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sphinx.environment import BuildEnvironment
 
     from measured import Problem
@@ -40,14 +42,22 @@ class Found:
         """Return what the record says about one problem."""
         return self.record.summary(self.version, *problem)
 
+    def facts(self, problem: Problem) -> dict[str, Any]:
+        """Return what is known of the machine code of a problem's schedule; nothing: {}."""
+        schedule = self.summary(problem).schedule
+        entries = self.record.sources["kernels"].get(self.version, {}).get("generated", ())
+        known = (e["facts"] for e in entries if e["schedule"] == schedule and "facts" in e)
+        facts = next(known, {})
+        return {**facts.get("tuning", {}), **facts}
+
     def badge(self) -> nodes.paragraph:
         """Return the badge: measured now, or recorded when and where, and if it is out of date."""
         environment = self.record.environment
         if Path(self.path).parent != Path(COMMITTED):
             return badge("now", f"measured now, {environment['gpu']}")
-        labels = badge("recorded", f"recorded on {environment['date'][:10]}, {environment['gpu']}")
+        labels = recorded(environment)
         if stale(self.root, self.path, self.version):
-            labels += [nodes.Text(" "), _label("changed", "the kernel changed since")]
+            labels += changed()
         return labels
 
 
@@ -59,13 +69,24 @@ def stale(root: Path, path: str, version: str) -> bool:
     return bool(records.staleness(record, root, version if known else None))
 
 
+@cache
+def load(path: Path, modified: int) -> records.Record:
+    """Read a record, once for all the places that ask for it; ``modified`` is the file's time."""
+    return records.load(path)
+
+
 def root(env: BuildEnvironment) -> Path:
     """Return the repository's root, where docs/ lies."""
     return Path(env.srcdir).parent
 
 
 def find(env: BuildEnvironment, version: str) -> Found | None:
-    """Return the first record of a version in the ``record_folders`` of conf.py.
+    """Return the first of :func:`every` record of a version, None where there is none."""
+    return next(every(env, version), None)
+
+
+def every(env: BuildEnvironment, version: str) -> Iterator[Found]:
+    """Yield the records of a version in the ``record_folders`` of conf.py.
 
     That is ``<version>.json``, or the part of ``ladder.json`` about it. The page being read is read
     again when the record appears or changes.
@@ -74,15 +95,24 @@ def find(env: BuildEnvironment, version: str) -> Found | None:
     for path in (f"{f}/{n}.json" for f in env.config.record_folders for n in (version, LADDER)):
         env.note_dependency(str(top / path))
         if (top / path).exists():
-            record = records.load(top / path)
+            record = load(top / path, (top / path).stat().st_mtime_ns)
             if Path(path).stem == version or record.select(version=version):
-                return Found(version, top, path, record)
-    return None
+                yield Found(version, top, path, record)
 
 
 def badge(kind: str, text: str) -> nodes.paragraph:
     """Return a line saying where a figure or a table comes from; ``kind`` gives its colour."""
     return nodes.paragraph("", "", _label(kind, text), classes=["badge-line"])
+
+
+def recorded(environment: records.Values) -> nodes.paragraph:
+    """Return the badge of what was recorded on a day on a machine."""
+    return badge("recorded", f"recorded on {environment['date'][:10]}, {environment['gpu']}")
+
+
+def changed() -> list[nodes.Node]:
+    """Return what a badge also says where the kernel is another one now."""
+    return [nodes.Text(" "), _label("changed", "the kernel changed since")]
 
 
 def _label(kind: str, text: str) -> nodes.inline:

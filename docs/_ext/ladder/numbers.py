@@ -4,6 +4,8 @@
 ::
 
     :record:`v3 vs_cublas m=8192 burst`   a number: record, field, what picks the measurement
+    :record:`v3 vs_v2 m=8192 burst`       how many times as fast as another version
+    :record:`v3 aside m=8192 burst`       a fact of the schedule or of how it was found
     :published:`h200_dense_fp16`          a vendor's number, from plots/published.json
     .. record-table:: v3                  all measurements of a record
 
@@ -13,14 +15,15 @@ A record that does not exist reads *not measured yet*. A number that a record la
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from ladder import found
-from measured import size
+from measured import problems, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,18 +39,51 @@ FORMATS = {
     "vs_cublas": "{:.3f}×",
 }
 """The numbers of a problem, in the order of a table's columns."""
+FACTS = {
+    "compile_s": "{:.2f} s",
+    "seconds": "{:.0f} s",
+    **dict.fromkeys(("schedules", "compiled", "registers", "blocks_per_sm"), "{}"),
+}
+"""What is known of a problem's schedule; ``aside`` is a number for each reason."""
 NOT_YET = "not measured yet"
 
 
 def number(record: found.Found, field: str, picks: Sequence[str]) -> str:
     """Return one number as text, of the one problem and regime that ``picks`` leave."""
-    if field not in (*FORMATS, "processes"):
-        raise ExtensionError(f"no field {field!r}; there are {', '.join(FORMATS)}, processes")
-    left = [p for p in record.problems() if all(_picked(p, pick) for pick in picks)]
+    known = (*FORMATS, "processes", *FACTS, "aside")
+    other = re.fullmatch(r"vs_(v\d+)", field)
+    if field not in known and not other:
+        raise ExtensionError(f"no field {field!r}; there are {', '.join(known)}, vs_v0 and so on")
+    left = fitting(record, picks)
     if len(left) != 1:
         wanted = " ".join(picks) or "no condition"
         raise ExtensionError(f"{record.path}: {len(left)} problems fit {wanted}; one is wanted")
+    if other:
+        return _times_as_fast(record, other[1], left[0])
+    if field == "aside" or field in FACTS:
+        return _fact(record.facts(left[0]), field)
     return formatted(record.summary(left[0]), field)
+
+
+def fitting(record: found.Found, picks: Sequence[str]) -> list[Problem]:
+    """Return the problems of a record that ``picks`` leave."""
+    return [p for p in record.problems() if all(_picked(p, pick) for pick in picks)]
+
+
+def _times_as_fast(record: found.Found, other: str, problem: Problem) -> str:
+    """Compare with what the same record says of another version: GPUs and hours differ."""
+    if problem not in problems(record.record, other):
+        return NOT_YET
+    theirs = record.record.summary(other, *problem).latency_ms
+    return f"{theirs / record.summary(problem).latency_ms:.2f}×"
+
+
+def _fact(facts: dict[str, Any], field: str) -> str:
+    if field not in facts:
+        return NOT_YET
+    if field == "aside":
+        return str(sum(facts[field].values()))
+    return FACTS[field].format(facts[field])
 
 
 def _picked(problem: Problem, pick: str) -> bool:
@@ -66,18 +102,26 @@ def formatted(summary: Summary, field: str) -> str:
 
 
 class Record(SphinxRole):
-    """One number from a record."""
+    """One number from the first record that has it."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         name, field, *picks = self.text.split()
-        record = found.find(self.env, name)
-        if record is None:
-            return [nodes.inline(self.text, NOT_YET, classes=["not-yet"])], []
+        records = list(found.every(self.env, name))
         try:
-            text = number(record, field, picks)
+            texts = [number(record, field, picks) for record in having(records, picks)]
         except ExtensionError as error:
             raise ExtensionError(f"{self.get_location()}: {error}") from None
-        return [nodes.inline(self.text, text, classes=["measured"])], []
+        text = next((t for t in texts if t != NOT_YET), NOT_YET)
+        kind = "not-yet" if text == NOT_YET else "measured"
+        return [nodes.inline(self.text, text, classes=[kind])], []
+
+
+def having(records: Sequence[found.Found], picks: Sequence[str]) -> Sequence[found.Found]:
+    """Return the records that hold the problem; all of them, to be refused, where none does.
+
+    What a build measures by itself is one size; the others are in the committed record.
+    """
+    return [record for record in records if fitting(record, picks)] or records
 
 
 class Published(SphinxRole):
