@@ -5,7 +5,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ladder import charts, diagnosis, excerpt, gallery, numbers, reference, sources, steps, zips
+from ladder import (
+    charts,
+    diagnosis,
+    evidence,
+    excerpt,
+    gallery,
+    numbers,
+    reference,
+    sources,
+    steps,
+    zips,
+)
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -13,6 +24,17 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Register every part."""
-    for part in (excerpt, numbers, charts, diagnosis, gallery, reference, sources, steps, zips):
+    for part in (
+        excerpt,
+        numbers,
+        evidence,
+        charts,
+        diagnosis,
+        gallery,
+        reference,
+        sources,
+        steps,
+        zips,
+    ):
         part.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -26,7 +26,7 @@ from ladder import found
 from measured import problems, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sphinx.application import Sphinx
 
@@ -151,8 +151,13 @@ class RecordTable(SphinxDirective):
     def row(record: found.Found, problem: Problem) -> list[str]:
         """Return the cells of one problem."""
         summary, (*shape, regime) = record.summary(problem), problem
-        schedule = ", ".join(f"{k} {v}" for k, v in (summary.schedule or {}).items())
-        return [size(*shape), regime, schedule, *(formatted(summary, f) for f in FORMATS)]
+        chosen = ", ".join(schedule(summary.schedule))
+        return [size(*shape), regime, chosen, *(formatted(summary, f) for f in FORMATS)]
+
+
+def schedule(chosen: Mapping[str, Any] | None) -> list[str]:
+    """Return the values of a schedule as words; none for a contender."""
+    return [f"{name} {value}" for name, value in (chosen or {}).items()]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> nodes.table:
