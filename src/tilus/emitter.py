@@ -426,10 +426,7 @@ class Emitter:
         return f"{unit} <= {last}" if first == 0 else f"{unit} >= {first} && {unit} <= {last}"
 
     def _budget(self, registers: int) -> None:
-        # ptxas lets whole warp groups begin with equal shares of the register file.
-        warp_groups = -(-self.function.threads.count // 128)
-        even = 65536 // (128 * warp_groups) // 8 * 8
-        action = "inc" if registers > even else "dec"
+        action = "inc" if registers > self.function.initial_registers else "dec"
         self.line(f'asm volatile("setmaxnreg.{action}.sync.aligned.u32 {registers};");')
 
     def _find_accumulated(self) -> set[RegisterTensor]:

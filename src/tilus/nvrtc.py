@@ -154,7 +154,7 @@ def _text(raw: bytes) -> str:
 def _judge(name: str, output: _Output, version: str) -> Cubin:
     """Refuse what ptxas' log shows to be slow or wrong; return the rest with its resources."""
     _refuse_notes(name, output)
-    _refuse_local_memory(name, output.log)
+    _refuse_local_memory(name, output)
     registers = [int(count) for count in re.findall(r"Used (\d+) registers", output.log)]
     shared = [int(count) for count in re.findall(r"(\d+) bytes smem", output.log)]
     used, static = max(registers, default=0), max(shared, default=0)
@@ -177,7 +177,8 @@ def _says(note: str, word: str) -> bool:
     return re.search(rf"\b{word}\b", text, re.IGNORECASE) is not None
 
 
-def _refuse_local_memory(name: str, log: str) -> None:
+def _refuse_local_memory(name: str, output: _Output) -> None:
+    log, prints = output.log, "vprintf" in output.ptx  # which takes its arguments on the stack
     sizes = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
     frames = re.findall(sizes, log)
     if not frames:

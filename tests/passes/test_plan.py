@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the passes decide for a kernel as a whole: accumulators, places, limits, bits, signs."""
 
+from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
@@ -135,6 +136,38 @@ def test_register_budgets_are_checked(budgets, message):
                 self.sync()
 
     with pytest.raises(LanguageError, match=message):
+        lowered(kernel)
+
+
+@pytest.mark.parametrize(
+    "again, message",
+    [
+        (232, None),  # entered twice, counted once
+        (200, "registers of warp 4 must stay 232, as set before, got 200"),
+    ],
+)
+def test_a_group_entered_twice_keeps_its_budget(again, message):
+    def kernel(self):
+        self.attrs.blocks = 1
+        self.attrs.warps = 9  # the ninth keeps its 168: 256 * 232 + 32 * 168 fit
+        with self.thread_group(thread_begin=0, num_threads=128, registers=232):
+            self.sync()
+        for registers in (232, again):
+            with self.thread_group(thread_begin=128, num_threads=128, registers=registers):
+                self.sync()
+
+    with pytest.raises(LanguageError, match=message) if message else nullcontext():
+        lowered(kernel)
+
+
+def test_threads_without_a_budget_keep_what_they_began_with():
+    def kernel(self):
+        self.attrs.blocks = 1
+        self.attrs.warps = 12
+        with self.thread_group(thread_begin=0, num_threads=128, registers=240):
+            self.sync()
+
+    with pytest.raises(LanguageError, match="got 73728; a thread without a budget has 168"):
         lowered(kernel)
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tilus.layout import RegisterLayout, SharedLayout, Swizzle
 
 
+REGISTER_FILE = 65536
+"""32-bit registers of a multiprocessor (CUDA C programming guide, compute capability 9.0)."""
+
+
 @dataclass(frozen=True)
 class Param:
     """A run-time parameter: a scalar, or an array whose elements are ``dtype`` when ``pointer`` is
@@ -47,6 +51,12 @@ class Function:
     def threads(self) -> Threads:
         """All threads of a block."""
         return Threads(0, 32 * self.warps)
+
+    @property
+    def initial_registers(self) -> int:
+        """Registers a thread begins with where groups set budgets: ptxas lets all whole warp groups
+        begin with equal shares of the register file."""
+        return REGISTER_FILE // (-(-self.warps // 4) * 128) // 8 * 8
 
     def grid(self, scalars: Mapping[Expr, Scalar]) -> tuple[int, int, int]:
         """Return the number of blocks along x, y and z; ``scalars`` are the parameters' values."""

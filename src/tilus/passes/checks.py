@@ -21,10 +21,9 @@ from tilus.ir import (
     walk,
     walk_groups,
 )
+from tilus.ir.function import REGISTER_FILE
 from tilus.layout import RegisterLayout
 
-REGISTER_FILE = 65536
-"""32-bit registers of a multiprocessor (CUDA C programming guide, compute capability 9.0)."""
 NAMED_BARRIERS = 15
 """PTX ISA, "bar": a block has sixteen; number 0 is that of the whole block."""
 MAX_TILE_REGISTERS = 192  # a thread has 255; addresses, descriptors and the epilogue need the rest
@@ -89,13 +88,26 @@ def _check_view(stmt: Stmt, function: Function) -> None:
 
 
 def _check_budgets(function: Function) -> None:
-    """Check that the register budgets of the thread groups fit the register file together."""
-    groups = [s for s, _ in walk_groups(function.body, function.threads) if isinstance(s, Group)]
-    total = sum((g.registers or 0) * g.threads.count for g in groups)
-    if total > REGISTER_FILE:
-        rule = f"the groups' registers must sum to at most {REGISTER_FILE}, got {total}"
-        last = next(g for g in reversed(groups) if g.registers)
-        raise LanguageError(f"thread_group: {rule}", last.location)
+    """Check that each warp keeps one register budget, and that all fit the register file together.
+
+    Warps without a budget keep what they have begun with.
+    """
+    budgets: dict[int, int] = {}
+    last = function.location
+    for stmt, _ in walk_groups(function.body, function.threads):
+        if not isinstance(stmt, Group) or stmt.registers is None:
+            continue
+        last = stmt.location
+        for warp in range(stmt.threads.begin // 32, stmt.threads.end // 32):
+            if budgets.setdefault(warp, stmt.registers) != stmt.registers:
+                rule = f"registers of warp {warp} must stay {budgets[warp]}, as set before"
+                raise LanguageError(f"thread_group: {rule}, got {stmt.registers}", last)
+    even = function.initial_registers
+    total = sum(32 * budgets.get(warp, even) for warp in range(function.warps))
+    if budgets and total > REGISTER_FILE:
+        others = f"; a thread without a budget has {even}" if len(budgets) < function.warps else ""
+        rule = f"the groups' registers must sum to at most {REGISTER_FILE}, got {total}{others}"
+        raise LanguageError(f"thread_group: {rule}", last)
 
 
 def _check_barriers(function: Function) -> None:
