@@ -9,6 +9,7 @@ of the message.
 
 import inspect
 import linecache
+import math
 import re
 
 import pytest
@@ -111,6 +112,12 @@ def else_of_a_loop(self, n: int32):
 def walrus(self):
     self.start()
     self.use((x := 3))  # x := 3
+
+
+@refused("at least 2 values are needed here, got 1")
+def too_few_values(self):
+    self.start()
+    a, *rest, b = (1,)  # a, *rest, b = (1,)
 
 
 # Names
@@ -246,7 +253,98 @@ def f_string(self, n: int32):
 @refused("has no truth value while the kernel is being built")
 def truth_in_plain_python(self, n: int32):
     self.start()
+    self.use([n, 1].count(1))  # [n, 1].count(1)
+
+
+@refused("'sorted' runs while the kernel is built", "write min and max")
+def sorting(self, n: int32):
+    self.start()
     self.use(sorted([n, 1])[0])  # sorted([n, 1])
+
+
+@refused("'print' runs while the kernel is built", "write self.printf")
+def printing(self, n: int32):
+    self.start()
+    print("n", n)  # print("n", n)
+
+
+@refused("'sqrt' runs while the kernel is built", "use the operators of the language")
+def a_function_of_math(self, f: float32):
+    self.start()
+    self.use(math.sqrt(f))  # math.sqrt(f)
+
+
+@refused("exponent of a run-time value must be a compile-time integer", "got -1")
+def negative_power(self, n: int32):
+    self.start()
+    self.use(n**-1)  # n**-1
+
+
+@refused("the exponent in 2 ** n must be a compile-time integer", "write 1 << n")
+def run_time_power(self, n: int32):
+    self.start()
+    self.use(2**n)  # 2**n
+
+
+@refused("b must be an int32, got a run-time value (int64)")
+def fast_divmod_of_int64(self, n: int32, m: int64):
+    self.start()
+    pair = self.fast_divmod(n, m)  # self.fast_divmod(n, m)
+
+
+@refused("the operands must be a >= 0 and b > 0, got -1 and 3")
+def fast_divmod_of_negative_numbers(self):
+    self.start()
+    pair = self.fast_divmod(-1, 3)  # self.fast_divmod(-1, 3)
+
+
+@refused("the operand of int32(...) must be a number, got a SharedTensor", "write self.cast")
+def conversion_of_a_tensor(self):
+    self.start()
+    self.use(int32(self.make()))  # int32(self.make())
+
+
+@refused("must be a compile-time value (self.assume takes run-time ones)", "run-time value")
+def static_assert_at_run_time(self, n: int32):
+    self.start()
+    self.static_assert(n > 3)  # self.static_assert(n > 3)
+
+
+@refused("block_k must be even")
+def static_assert_fails(self):
+    self.start()
+    even = self.static_assert
+    even(len("abc") == 2, "block_k must be even")  # even(len("abc") == 2, "block_k must be even")
+
+
+@refused("assume: the condition must be true, got False")
+def assume_fails(self):
+    self.start()
+    self.assume(False)  # self.assume(False)
+
+
+@refused("printf: the values must be as many as conversions in the format (2), got 1")
+def printf_lacks_a_value(self, n: int32):
+    self.start()
+    self.printf("%d %d", n)  # self.printf("%d %d", n)
+
+
+@refused("printf: the value of %f must be a float, got int32")
+def printf_of_the_wrong_kind(self, n: int32):
+    self.start()
+    self.printf("%f", n)  # self.printf("%f", n)
+
+
+@refused("printf: a conversion must be one of %d", "got %s")
+def printf_of_a_string(self):
+    self.start()
+    self.printf("%s", 3)  # self.printf("%s", 3)
+
+
+@refused("print_tensor: tensor must be a tensor, and the message behind it, got a str")
+def print_tensor_turned_round(self):
+    self.start()
+    self.print_tensor("t", self.make())  # self.print_tensor("t", self.make())
 
 
 @refused("the condition of assert must be a compile-time value")
@@ -281,7 +379,7 @@ def run_time_warps(self, n: int32):
     self.attrs.warps = n  # self.attrs.warps = n
 
 
-@refused("ZeroDivisionError")
+@refused("integer division or modulo by zero")
 def division_by_zero(self):
     self.start()
     self.use(1 // 0)  # 1 // 0
@@ -320,8 +418,9 @@ def break_out_of_a_group(self, n: int32):
 
 
 def early(self, x):
-    if x > 3:
-        return 1  # return 1
+    for i in range(x):
+        if i > 3:
+            return 1  # return 1
     return 2
 
 
@@ -527,6 +626,21 @@ def test_methods_say_who_called_them():
     error = refusal(Caller())
     assert underlined(error) == "return 1" and "return it at the end" in error.message
     assert error.__notes__[0].splitlines()[1].strip() == "self.use(self.early(n))"
+
+
+def test_both_returns_must_give_the_same_kind_of_thing():
+    class Caller(Kernel):
+        def either(self, x):
+            if x > 3:  # x > 3
+                return 1
+            return self.make()
+
+        def __call__(self, n: int32):
+            self.start()
+            self.either(n)
+
+    error = refusal(Caller())
+    assert underlined(error) == "x > 3" and "got 1 and a SharedTensor; assign" in error.message
 
 
 def test_recursion_ends():

@@ -46,6 +46,9 @@ class Instructions(frontend.Inlined):
     sqrt = ops.elementwise.sqrt
     rsqrt = ops.elementwise.rsqrt
     sync = ops.sync.sync
+    assume = ops.debug.assume
+    printf = ops.debug.printf
+    print_tensor = ops.debug.print_tensor
 
     thread_group = frontend.thread_group
     warp_group = frontend.warp_group

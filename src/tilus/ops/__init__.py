@@ -6,6 +6,7 @@ Kernels reach them through ``self``.
 
 from tilus.ops import (
     alloc,
+    debug,
     elementwise,
     fence,
     math,
@@ -21,6 +22,7 @@ from tilus.ops import (
 
 __all__ = [
     "alloc",
+    "debug",
     "elementwise",
     "fence",
     "math",
