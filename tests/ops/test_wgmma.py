@@ -7,7 +7,7 @@ from tests.kernels import load_v3
 from tests.ops.tiles import OneTile, integers, poisoned, product
 
 import tilus
-from tilus import LanguageError, bfloat16, compiler, float16, float32, int32, uint16
+from tilus import LanguageError, bfloat16, compiler, float16, float32, int32
 from tilus.disasm import sass
 
 
@@ -46,43 +46,47 @@ def test_mma_without_a_product_leaves_zeros(backend):
     assert np.array_equal(c, np.zeros_like(c))
 
 
-class Form(tilus.Script):
-    """C = A · B for one tile, in any form of the instruction: operands by TMA, A also by way of
-    registers, either as it is or transposed."""
+def form(dtype, *options):
+    """Return the kernel below for operands of a type."""
 
-    def __init__(self, dtype, acc_dtype, a_place, b_stored):
-        self.dtype, self.acc_dtype = dtype, acc_dtype
-        self.a_place, self.b_stored = a_place, b_stored
+    class Form(tilus.Script):
+        """C = A · B for one tile, in any form of the instruction: operands by TMA, A also by way of
+        registers, either as it is or transposed."""
 
-    def __call__(
-        self, m: int, n: int, k: int, a_ptr: ~uint16, b_ptr: ~uint16, c_ptr: ~float32, x: int32
-    ):
-        self.attrs.blocks = 1
-        self.attrs.warps = 4
-        a_shape = [k, m] if self.a_place == "transposed" else [m, k]
-        b_shape = [k, n] if self.b_stored == "kn" else [n, k]
-        ga = self.global_view(a_ptr, dtype=self.dtype, shape=a_shape)
-        gb = self.global_view(b_ptr, dtype=self.dtype, shape=b_shape)
-        gc = self.global_view(c_ptr, dtype=float32, shape=[m, n])
-        sa = self.shared_tensor(dtype=self.dtype, shape=a_shape)
-        sb = self.shared_tensor(dtype=self.dtype, shape=b_shape)
-        full = self.mbarrier.alloc(1)
-        acc = self.register_tensor(dtype=self.acc_dtype, shape=[m, n], init=0.0)
-        with self.single_warp():
-            with self.single_thread():
-                self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
-            self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
-            self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
-        self.mbarrier.wait(full, phase=0)
-        a = sa.transpose() if self.a_place == "transposed" else sa
-        a = self.load_shared(sa) if self.a_place == "registers" else a
-        b = sb if self.b_stored == "kn" else sb.transpose()
-        for _ in self.range(x):
-            self.wgmma.fence()
-            self.wgmma.mma(a, b, acc)
-            self.wgmma.commit_group()
-            self.wgmma.wait_group(0)
-        self.store_global(gc, self.cast(acc, dtype=float32), offsets=[0, 0])
+        def __init__(self, acc_dtype, a_place, b_stored):
+            self.acc_dtype, self.a_place, self.b_stored = acc_dtype, a_place, b_stored
+
+        def __call__(
+            self, m: int, n: int, k: int, a_ptr: ~dtype, b_ptr: ~dtype, c_ptr: ~float32, x: int32
+        ):
+            self.attrs.blocks = 1
+            self.attrs.warps = 4
+            a_shape = [k, m] if self.a_place == "transposed" else [m, k]
+            b_shape = [k, n] if self.b_stored == "kn" else [n, k]
+            ga = self.global_view(a_ptr, dtype=dtype, shape=a_shape)
+            gb = self.global_view(b_ptr, dtype=dtype, shape=b_shape)
+            gc = self.global_view(c_ptr, dtype=float32, shape=[m, n])
+            sa = self.shared_tensor(dtype=dtype, shape=a_shape)
+            sb = self.shared_tensor(dtype=dtype, shape=b_shape)
+            full = self.mbarrier.alloc(1)
+            acc = self.register_tensor(dtype=self.acc_dtype, shape=[m, n], init=0.0)
+            with self.single_warp():
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
+                self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
+                self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
+            self.mbarrier.wait(full, phase=0)
+            a = sa.transpose() if self.a_place == "transposed" else sa
+            a = self.load_shared(sa) if self.a_place == "registers" else a
+            b = sb if self.b_stored == "kn" else sb.transpose()
+            for _ in self.range(x):
+                self.wgmma.fence()
+                self.wgmma.mma(a, b, acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(0)
+            self.store_global(gc, self.cast(acc, dtype=float32), offsets=[0, 0])
+
+    return Form(*options)
 
 
 FORMS = [
@@ -105,15 +109,15 @@ def test_every_form_of_mma_is_exact_on_integers(
     a, b, c = integers(m, k), integers(k, n, seed=1), poisoned(m, n)
     stored_a = np.ascontiguousarray(a.T if a_place == "transposed" else a)
     stored_b = np.ascontiguousarray(b if b_stored == "kn" else b.T)
-    bits = [x.astype(dtype.numpy).view(np.uint16) for x in (stored_a, stored_b)]
-    backend.run(Form(dtype, acc_dtype, a_place, b_stored), m, n, k, *bits, c, 2)
+    operands = [x.astype(dtype.numpy) for x in (stored_a, stored_b)]
+    backend.run(form(dtype, acc_dtype, a_place, b_stored), m, n, k, *operands, c, 2)
     assert np.array_equal(c, 2 * (a.astype(np.float32) @ b.astype(np.float32)))
 
 
 @pytest.mark.parametrize("dtype, acc_dtype, a_place, b_stored", FORMS)
 def test_every_form_of_mma_compiles_without_local_memory(dtype, acc_dtype, a_place, b_stored):
     """NVRTC's checks refuse local memory, spills and serialised products."""
-    kernel = Form(dtype, acc_dtype, a_place, b_stored).lower(m=128, n=128, k=64)
+    kernel = form(dtype, acc_dtype, a_place, b_stored).lower(m=128, n=128, k=64)
     text = sass(compiler.build(kernel).cubin.code)
     assert "HGMMA" in text and "LDL" not in text and "STL" not in text
     assert ("BF16" in text) == (dtype == bfloat16)
