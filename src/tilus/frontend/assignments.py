@@ -38,7 +38,7 @@ class Assignments(Calls):
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 # Python has all values before it assigns the first: a, b = b, a.
                 pairs = self.distribute(targets, value)
-                values = [self.builder.freeze(v, "value", self.at(target)) for _, v in pairs]
+                values = [self.builder.keep(v, "value", self.at(target)) for _, v in pairs]
                 for (t, _), v in zip(pairs, values, strict=True):
                     self.store(t, v)
             case ast.Name(id=name):
@@ -81,7 +81,7 @@ class Assignments(Calls):
             self.builder.emit(stmt)
             self.builder.wrote(container, where)
         elif type(container) in (list, dict) and not self.under_control_flow():
-            container[index] = self.builder.freeze(value, "element", where)
+            container[index] = self.builder.keep(value, "element", where)
         else:
             what = describe(container)
             raise LanguageError(

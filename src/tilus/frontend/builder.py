@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tilus import ir
 from tilus.dtypes import DType
 from tilus.errors import LanguageError, Location
+from tilus.frontend.carried import Carried
 from tilus.frontend.divergence import Access, Divergence, Storage
 from tilus.frontend.scopes import MAX_WARPS, WARP, Attributes, Region
 from tilus.frontend.values import MISSING, Unreadable, loses, map_expressions, scalar
@@ -67,6 +68,7 @@ class Builder:
         self.attrs = attrs
         self.scopes = [Scope("kernel", None)]
         self.divergence = Divergence()
+        self.carried = Carried(self)
         self.variables: dict[ir.Var, Variable] = {}
         self._fixed: set[ir.Var] = set(parameters)
         self._origins: dict[Place, Scope] = {}
@@ -155,8 +157,8 @@ class Builder:
         variable = self.variable(store, name)
         if variable and (variable.typed or variable.scope is not self.scope):
             self.assign(store[name], value, location)
-        else:
-            self.rebind(store, name, self.freeze(value, name, location), location)
+        elif not self.carried.assigns(store, name, value, location):
+            self.rebind(store, name, self.keep(value, name, location), location)
 
     def variable(self, store: Store, name: str) -> Variable | None:
         """Return the run-time variable a name stands for, if it owns one."""
@@ -248,6 +250,10 @@ class Builder:
             return self._copy(name, x.dtype, x, location) if self.changes(x) else x
 
         return map_expressions(value, copy)
+
+    def keep(self, value: Any, name: str, location: Location) -> Any:
+        """Return ``value`` as it is now, with copies of the tiles that names own."""
+        return self.carried.keep(self.freeze(value, name, location), name, location)
 
     def freeze_before(self, mark: int, values: list[Any], location: Location) -> list[Any]:
         """Freeze ``values`` before the statements emitted since ``mark``, if those assign."""

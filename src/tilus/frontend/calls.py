@@ -146,7 +146,7 @@ class Calls(Expressions):
         if not callable(callee):
             raise LanguageError(f"a {type(callee).__name__} cannot be called")
         if self.changes_container(callee):  # which keeps the values of now, as names do
-            args, kwargs = self.builder.freeze([args, kwargs], "element", self.at(node))
+            args, kwargs = self.builder.keep([args, kwargs], "element", self.at(node))
         return callee(*args, **kwargs)
 
     def changes_container(self, callee: Any) -> bool:

@@ -171,6 +171,8 @@ class Expressions:
             raise LanguageError(value.reason)
         if isinstance(value, ir.Var) and value in self.builder.variables:
             self.builder.read(value, self.at(node))
+        if isinstance(value, ir.RegisterTensor):
+            self.builder.carried.read(value)
         return value
 
     def attribute(self, node: ast.Attribute) -> Any:

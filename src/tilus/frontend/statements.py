@@ -14,10 +14,11 @@ from tilus import ir
 from tilus.errors import LanguageError, Location
 from tilus.frontend.assignments import Assignments
 from tilus.frontend.builder import Binding, Place, Scope
+from tilus.frontend.carried import alike
 from tilus.frontend.expressions import refuse
 from tilus.frontend.scopes import Range, describe
 from tilus.frontend.scopes import Scope as ThreadScope
-from tilus.frontend.source import assigned, contains_return
+from tilus.frontend.source import assigned, contains_return, rebound
 from tilus.frontend.values import MISSING, NUMBERS, Unreadable, same_number, scalar
 from tilus.ir.expr import common_dtype
 
@@ -97,6 +98,7 @@ class Tracer(Assignments):
             return self.split(node, test, where)
         names = assigned([*node.body, *node.orelse])
         self.builder.promote(self.frame.names, names, where)
+        self.builder.carried.promote(self.frame.names, rebound([*node.body, *node.orelse]), where)
         sides = [self.side(node.body), self.side(node.orelse)]
         self.merge([side for side in sides if side.flow is Flow.NEXT], where)
         then, orelse = (tuple(side.scope.body) for side in sides)
@@ -164,6 +166,8 @@ class Tracer(Assignments):
             values = [side.bound.get(place, (binding, old))[1] for side in sides]
             if all(scalar(v) for v in values):
                 self.choose(binding, values, sides, where)
+            elif all(alike(v, values[0]) for v in values):
+                self.choose_tile(binding, values, sides, where)
             else:
                 self.builder.end(binding, "branch")
 
@@ -182,6 +186,16 @@ class Tracer(Assignments):
         for side, value in zip(sides, values, strict=True):
             stmt = ir.Assign(location=where, var=store[name], value=ir.cast(value, dtype))
             side.scope.body.append(stmt)
+
+    def choose_tile(
+        self, binding: Binding, values: Sequence[Any], sides: Sequence[Side], where: Location
+    ) -> None:
+        """Allocate a tile before the ``if`` that each branch gives its values at its end."""
+        carried = self.builder.carried
+        tile = carried.allocate(values[0], binding.name, where)
+        carried.declare(binding.store, binding.name, tile, where)
+        for side, value in zip(sides, values, strict=True):
+            side.scope.body.append(carried.assignment(tile, value, where))
 
     # Loops
 
@@ -341,20 +355,28 @@ class Body:
     ) -> None:
         self.tracer, self.where = tracer, where
         self.names = [n for n in assigned(nodes) if n != counter]
+        self.rebound = rebound(nodes) - {counter}
 
     def __enter__(self) -> Body:
         builder, names = self.tracer.builder, self.tracer.frame.names
         builder.promote(names, self.names, self.where)
+        builder.carried.promote(names, self.rebound, self.where)
         self.mark = builder.divergence.mark()
         self.scope = builder.enter("loop")
         self.tracer.frame.loops.append(self.scope)
         for name in self.names:
             value = names.get(name, MISSING)
-            if not (scalar(value) or isinstance(value, Unreadable) or value is MISSING):
+            if not (self.carries(name) or isinstance(value, Unreadable) or value is MISSING):
                 builder.rebind(
                     names, name, Unreadable(carried(name, value, self.where)), self.where
                 )
         return self
+
+    def carries(self, name: str) -> bool:
+        """Return whether the next turn sees what this one assigns to a name."""
+        names = self.tracer.frame.names
+        tile = isinstance(names.get(name), ir.RegisterTensor) and name not in self.rebound
+        return tile or scalar(names.get(name)) or self.tracer.builder.carried.owns(names, name)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.tracer.frame.loops.pop()
@@ -367,5 +389,6 @@ def carried(name: str, value: object, where: Location) -> str:
     """Say why a name that holds no number cannot go from one turn of a loop to the next."""
     return (
         f"'{name}' holds {describe(value)} from before the loop of line {where.line}, which "
-        "assigns it; a loop carries only numbers: update a tensor in place, or use another name"
+        "assigns it; a loop carries only numbers and register tiles of its threads; "
+        "use another name"
     )

@@ -47,23 +47,31 @@ def same_number(a: object, b: object) -> bool:
 
 def map_expressions(value: Any, change: Callable[[ir.Expr], ir.Expr]) -> Any:
     """Return ``value`` with every expression in it changed, itself where nothing changes."""
-    if isinstance(value, ir.Expr):
-        return change(value)
+
+    def inner(x: Any) -> Any:
+        if isinstance(x, ir.Expr):
+            return change(x)
+        if not isinstance(x, HANDLES):
+            return x
+        old = {f.name: getattr(x, f.name) for f in fields(x)}
+        new = {k: map_values(v, inner) for k, v in old.items() if isinstance(v, ir.Expr | tuple)}
+        other = {k: v for k, v in new.items() if v is not old[k]}
+        return replace(x, **other) if other else x
+
+    return map_values(value, inner)
+
+
+def map_values(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return ``value`` changed, or its elements where it is a list, tuple or dictionary; itself
+    where nothing changes."""
     if type(value) in (tuple, list):
-        items = [map_expressions(v, change) for v in value]
+        items = [map_values(v, change) for v in value]
         same = all(a is b for a, b in zip(items, value, strict=True))
         return value if same else type(value)(items)
     if type(value) is dict:
-        changed = {k: map_expressions(v, change) for k, v in value.items()}
+        changed = {k: map_values(v, change) for k, v in value.items()}
         return value if all(changed[k] is v for k, v in value.items()) else changed
-    if isinstance(value, HANDLES):
-        old = {f.name: getattr(value, f.name) for f in fields(value)}
-        new = {
-            k: map_expressions(v, change) for k, v in old.items() if isinstance(v, ir.Expr | tuple)
-        }
-        other = {k: v for k, v in new.items() if v is not old[k]}
-        return replace(value, **other) if other else value
-    return value
+    return change(value)
 
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {

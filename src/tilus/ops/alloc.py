@@ -130,6 +130,7 @@ class register_tensor(Instruction):
     PTX:   .reg
     """
 
+    operators = ("new",)
     effects = (writes("out"),)
     dtype: DType
     shape: Sequence[int]
