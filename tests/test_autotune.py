@@ -237,7 +237,7 @@ def test_a_schedule_the_hardware_cannot_run_is_set_aside_uncompiled(arrays):
             built.append(kernel)
             return kernel
 
-    tuning = tune(space("right", rows=(31, 33, 64)), arrays, Counting)
+    tuning = tune(space("right", rows=(1024, 2048, 64)), arrays, Counting)
     assert len(built) == 1 and sum(tuning.aside.values()) == 2
     assert len(tuning.aside) == 1, "schedules that break one rule share one line"
 
@@ -255,12 +255,12 @@ def test_a_schedule_that_does_not_compile_is_set_aside(arrays):
 
 def test_nothing_left_names_every_reason(arrays):
     with pytest.raises(LanguageError) as caught:
-        tune(space("wrong", rows=(31, 64)), arrays)
+        tune(space("wrong", rows=(1024, 64)), arrays)
     assert "1: c is wrong" in str(caught.value) and str(caught.value).count("\n  1: ") == 2
 
 
 @tilus.autotune("value", [1.0, 1.5, 1.0 + 2**-20])
-@tilus.autotune("rows", [31, 64])
+@tilus.autotune("rows", [1024, 64])
 class Plain(tilus.Script):
     """Has no reference; what the first schedule does on the simulator is right."""
 
@@ -315,7 +315,7 @@ def test_nothing_is_tuned_on_the_simulator_or_for_nothing(arrays):
             raise AssertionError("tuned")
 
     a, c = arrays
-    tuner = Tuner(space("right", rows=(31, 32, 64)), {}, Never)
+    tuner = Tuner(space("right", rows=(1024, 32, 64)), {}, Never)
     for call, device in (
         (call_of(Fill, arrays), "sim"),
         (call_of(Fill, (a[:0], c[:0])), "cuda:0"),

@@ -16,6 +16,7 @@ from tilus.runtime import (
     DeviceArray,
     Event,
     Launch,
+    Tiling,
     encode_tensor_map,
     load,
     synchronize,
@@ -74,7 +75,9 @@ def test_arguments_and_places_arrive(gpu, cluster):
     types = [int32, boolean, float32, int8, uint64, int32]
     echo = function(ECHO, "echo", gpu.shared_bytes)
     run = Launch(echo, 1, types, threads=96, cluster=(cluster, 1, 1))
-    tensor_map = encode_tensor_map(0x10000, float32, (64, 64), (256, 4), (8, 32), Swizzle.B128)
+    tensor_map = encode_tensor_map(
+        Tiling(0x10000, float32, (64, 64), (256, 4), (8, 32), Swizzle.B128)
+    )
     first_word = int.from_bytes(bytes(tensor_map)[:4], "little")
     values = [-5, True, 2.5, -7, out.described.address, gpu.shared_bytes]
     run((4, 3, 1), [tensor_map], values)

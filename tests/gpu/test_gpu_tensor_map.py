@@ -7,7 +7,7 @@ import pytest
 from tilus import nvrtc
 from tilus.dtypes import float16, float32, int32, uint64
 from tilus.layout import SharedLayout, Swizzle
-from tilus.runtime import DeviceArray, Launch, encode_tensor_map, load
+from tilus.runtime import DeviceArray, Launch, Tiling, encode_tensor_map, load
 
 #: Loads one box to shared memory and writes its bytes, as they lie there, to ``out``.
 SOURCE = """
@@ -44,7 +44,7 @@ def load_box(matrix, box, swizzle, x, y):
     arguments = (array.address, array.dtype, array.shape, array.strides, box, swizzle)
     function = load(nvrtc.compile(SOURCE, name="box").code, "box", nbytes + 16)
     run = Launch(function, 1, [uint64, int32, int32, int32], threads=128)
-    run((1, 1, 1), [encode_tensor_map(*arguments)], [out.described.address, x, y, nbytes])
+    run((1, 1, 1), [encode_tensor_map(Tiling(*arguments))], [out.described.address, x, y, nbytes])
     return out.to_numpy()
 
 
@@ -70,7 +70,7 @@ def test_four_byte_elements(gpu):
 
 
 def test_a_tensor_without_elements_has_a_map(gpu):
-    made = encode_tensor_map(4096, float16, (0, 64), (128, 2), (64, 64), Swizzle.B128)
+    made = encode_tensor_map(Tiling(4096, float16, (0, 64), (128, 2), (64, 64), Swizzle.B128))
     assert any(bytes(made))
-    other = encode_tensor_map(4096, float32, (8, 64), (256, 4), (8, 32), Swizzle.B128)
+    other = encode_tensor_map(Tiling(4096, float32, (8, 64), (256, 4), (8, 32), Swizzle.B128))
     assert bytes(made) != bytes(other)

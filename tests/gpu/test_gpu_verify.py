@@ -6,8 +6,8 @@ import pytest
 from tests.kernels import load_v3
 
 from tilus import baseline, runtime, verify
-from tilus.verify import Case
 from tilus.product import Operands
+from tilus.verify import Case
 
 SIZES = [(8192, 8192, 8192), (4096, 4096, 4096), (1000, 904, 520), (256, 256, 64), (64, 64, 8)]
 

@@ -123,11 +123,12 @@ from tilus.errors import DeviceError
 from tilus.layout import Swizzle
 
 assert runtime.find_gpu() is None
+tiling = runtime.Tiling(4096, float16, (8,), (2,), (8,), Swizzle.NONE)
 for attempt in range(2):  # without a driver some calls of cuda.core hang the second time
     for call in (
         lambda: runtime.load(b"", "k", 0),
         lambda: runtime.DeviceArray((1,), float16),
-        lambda: runtime.encode_tensor_map(4096, float16, (8,), (2,), (8,), Swizzle.NONE),
+        lambda: runtime.encode_tensor_map(tiling),
         runtime.require_gpu,
         runtime.synchronize,
         runtime.Event,

@@ -8,7 +8,7 @@ import pytest
 from tilus.dtypes import float16, float32, int8
 from tilus.errors import ArgumentError, DeviceError
 from tilus.layout import Swizzle
-from tilus.runtime import encode_tensor_map, tensor_map
+from tilus.runtime import Tiling, encode_tensor_map, tensor_map
 
 GOOD = {
     "address": 0x10000,
@@ -19,6 +19,10 @@ GOOD = {
     "swizzle": Swizzle.B64,
     "argument": "a_ptr",
 }
+
+
+def encode(*arguments, **named):
+    return encode_tensor_map(Tiling(*arguments, **named))
 
 
 @pytest.fixture
@@ -38,7 +42,7 @@ def calls(fake, monkeypatch):
 
 
 def test_the_driver_gets_the_fastest_dimension_first(fake, calls):
-    made = encode_tensor_map(**GOOD)
+    made = encode(**GOOD)
     ((address, kind, rank, start, shape, strides, box, steps, *modes),) = calls
     assert address == made.address and address % 64 == 0
     assert kind == fake.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
@@ -54,19 +58,19 @@ def test_the_driver_gets_the_fastest_dimension_first(fake, calls):
 
 
 def test_one_and_three_dimensions(fake, calls):
-    encode_tensor_map(4096, float32, (8,), (4,), (8,), Swizzle.NONE)
-    encode_tensor_map(4096, float16, (2, 3, 8), (96, 32, 2), (1, 3, 8), Swizzle.NONE)
+    encode(4096, float32, (8,), (4,), (8,), Swizzle.NONE)
+    encode(4096, float16, (2, 3, 8), (96, 32, 2), (1, 3, 8), Swizzle.NONE)
     assert [call[4:7] for call in calls] == [[[8], [], [8]], [[8, 3, 2], [32, 96], [8, 3, 1]]]
 
 
 def test_an_extent_of_zero_becomes_one(calls):
-    encode_tensor_map(**{**GOOD, "shape": (100, 0)})
+    encode(**{**GOOD, "shape": (100, 0)})
     assert calls[0][4] == [1, 100]
 
 
 def test_equal_tensors_share_a_map_and_others_do_not(calls):
-    first = encode_tensor_map(**GOOD)
-    assert encode_tensor_map(**GOOD) is first
+    first = encode(**GOOD)
+    assert encode(**GOOD) is first
     changes = {
         "address": 0x10010,
         "dtype": tensor_map.DType("i", "i", 16, "i2", "short", "s16", "UINT16"),
@@ -75,7 +79,7 @@ def test_equal_tensors_share_a_map_and_others_do_not(calls):
         "box": (64, 16),
         "swizzle": Swizzle.B128,
     }
-    others = [encode_tensor_map(**{**GOOD, key: value}) for key, value in changes.items()]
+    others = [encode(**{**GOOD, key: value}) for key, value in changes.items()]
     assert len({id(m) for m in [first, *others]}) == len(calls) == 7
 
 
@@ -101,16 +105,16 @@ def test_equal_tensors_share_a_map_and_others_do_not(calls):
 def test_what_tma_cannot_address_is_refused(calls, change, message):
     for _ in range(2):  # a refusal is not cached as a result
         with pytest.raises(ArgumentError, match=message):
-            encode_tensor_map(**{**GOOD, **change})
+            encode(**{**GOOD, **change})
     assert calls == []
 
 
 def test_without_a_swizzle_rows_may_be_wider(calls):
-    encode_tensor_map(**{**GOOD, "box": (64, 256), "swizzle": Swizzle.NONE})
+    encode(**{**GOOD, "box": (64, 256), "swizzle": Swizzle.NONE})
     assert len(calls) == 1
 
 
 def test_a_failure_of_the_driver_is_a_device_error(fake, calls, monkeypatch):
     monkeypatch.setattr(tensor_map, "_encoder", lambda: lambda *arguments: 1)
     with pytest.raises(DeviceError, match="encoding a tensor map: CUDA_ERROR_INVALID_VALUE"):
-        encode_tensor_map(**GOOD)
+        encode(**GOOD)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tilus import ir, runtime
@@ -16,7 +16,7 @@ SMALL = 256
 
 
 def by_reference(
-    script: Any, call: Call, before: Mapping[str, Image], outputs: frozenset[str]
+    script: Any, call: Call, before: Mapping[str, Image], outputs: Collection[str]
 ) -> dict[str, Image]:
     """Let a script's ``reference(...)`` write ``outputs``; it gets NumPy arrays for pointers."""
     after = {name: x.copy() if name in outputs else x for name, x in before.items()}

@@ -14,7 +14,7 @@ from tilus import bench, compiler, ir, nvrtc, runtime
 from tilus.autotune.expected import by_reference, by_simulator, small
 from tilus.autotune.judge import judge
 from tilus.autotune.space import Schedule
-from tilus.autotune.trial import Runnable, Trial, at, images, runnable, written
+from tilus.autotune.trial import Runnable, Trial, at, images, runnable
 from tilus.errors import CompileError, LanguageError
 from tilus.launch import Call, views
 from tilus.options import option
@@ -204,7 +204,7 @@ class Session:
             tried = self._build([c.schedule for c in built], call, rig)
         if not tried:
             return []
-        outputs = written(tried[0].kernel)
+        outputs = views.written(tried[0].kernel.function)
         before = images(call, outputs, "exact")
         if hasattr(self._cls, "reference"):
             script = self._cls(**tried[0].schedule)
@@ -220,7 +220,7 @@ class Session:
 
     def _race(self, right: Sequence[Candidate], rig: Rig) -> list[tuple[Schedule, float]]:
         """Time all candidates on normal numbers, then the best of them for longer."""
-        made = images(self._call, written(right[0].kernel), "normal")
+        made = images(self._call, views.written(right[0].kernel.function), "normal")
         placed = {name: image.place(rig.device) for name, image in made.items()}
         ours = at(self._call, {name: p.array for name, p in placed.items()})
         runners = {str(i): _runner(c.program, rig.device, ours) for i, c in enumerate(right)}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tilus import compiler, ir, launch, runtime
 from tilus.dtypes import DType
 from tilus.errors import ArgumentError, TilusError
-from tilus.launch import Call, views
+from tilus.launch import Call
 
 Bytes = NDArray[np.uint8]
 Runnable = ir.Kernel | compiler.Program
@@ -80,7 +80,7 @@ class Placed:
         return self.memory.to_numpy()  # type: ignore[no-any-return]
 
 
-def images(call: Call, written: frozenset[str], kind: str, seed: int = 0) -> dict[str, Image]:
+def images(call: Call, written: Collection[str], kind: str, seed: int = 0) -> dict[str, Image]:
     """Make up memory for a call's arrays: poison where it writes, else ``kind`` of numbers.
 
     ``"exact"`` draws from {-1, 0, 1}, so that sums of products have no rounding; ``"normal"`` from
@@ -103,12 +103,6 @@ def _draw(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArra
     if kind == "exact":
         return rng.integers(-1, 2, size=shape, dtype=np.int8)
     return rng.standard_normal(shape, dtype=np.float32)
-
-
-def written(kernel: ir.Kernel) -> frozenset[str]:
-    """Return the names of the arrays that a kernel writes."""
-    pointers = set(views.writes(kernel.function))
-    return frozenset(p.name for p in kernel.function.params if p.var in pointers)
 
 
 def at(call: Call, arrays: Mapping[str, runtime.Array]) -> Call:

@@ -41,7 +41,7 @@ def command(
     arguments = dict(call.scalars) | {name: memory(a) for name, a in call.arrays.items()}
     result = simulator.run(planned, arguments, schedule=schedule, seed=seed, trace=path is not None)
     click.echo(verdict(result))
-    for name in written(planned):
+    for name in views.written(planned.function):
         count = np.count_nonzero(~np.isnan(arrays[name]))
         click.echo(f"{name}: {count} of {arrays[name].size} elements written")
     if path is not None:
@@ -66,16 +66,10 @@ def make_arrays(
         array = np.lib.stride_tricks.as_strided(flat, extent.shape, extent.strides)
         name = next(p.name for p in kernel.function.params if p.var is view.pointer)
         arrays.setdefault(name, array)
-    for name in written(kernel):
+    for name in views.written(kernel.function):
         if np.issubdtype(arrays[name].dtype, np.floating):
             arrays[name][...] = np.nan
     return arrays
-
-
-def written(kernel: ir.Kernel) -> list[str]:
-    """Return the names of the arrays that the kernel writes."""
-    targets = set(views.writes(kernel.function))
-    return [p.name for p in kernel.function.params if p.var in targets]
 
 
 def verdict(result: simulator.Result) -> str:

@@ -97,7 +97,7 @@ class Cuda:
         blocks = function.grid(scalars)
         with runtime.on(self.device):  # a tensor map is encoded within a context
             maps = [
-                runtime.encode_tensor_map(*views.map_arguments(self.kernel, call, m, scalars))
+                runtime.encode_tensor_map(views.tiling(self.kernel, call, m, scalars))
                 for m in self.kernel.plan.tensor_maps
                 if 0 not in blocks
             ]

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from tilus import ir, runtime
-from tilus.dtypes import DType
 from tilus.errors import ArgumentError
 from tilus.launch.arguments import Call
-from tilus.layout import Swizzle
 
 
 @dataclass(frozen=True)
@@ -32,18 +30,17 @@ class Extent:
 def check(kernel: ir.Kernel, call: Call) -> None:
     """Raise :class:`ArgumentError` where an array does not fit a view, or TMA cannot address it."""
     scalars = values(kernel, call)
-    written = set(writes(kernel.function))
+    outputs = written(kernel.function)
     for p in kernel.function.params:
         if p.pointer:
             array = call.arrays[p.name]
             views = [v for v in all_views(kernel.function) if v.pointer is p.var]
             fits(p.name, array, [extent(v, scalars) for v in views])
-            if p.var in written and not array.writable:
+            if p.name in outputs and not array.writable:
                 remedy = "Pass one that the kernel may change."
                 raise ArgumentError(p.name, "a writable array", "a read-only one", remedy)
     for tensor_map in kernel.plan.tensor_maps:
-        arguments = map_arguments(kernel, call, tensor_map, scalars)
-        runtime.check_tensor_map(*arguments)
+        tiling(kernel, call, tensor_map, scalars).check()
 
 
 def values(kernel: ir.Kernel, call: Call) -> dict[ir.Expr, ir.Scalar]:
@@ -63,14 +60,17 @@ def _views(stmt: ir.Stmt) -> Iterator[ir.GlobalTensor]:
         yield from (v for v in values if isinstance(v, ir.GlobalTensor))
 
 
-def writes(function: ir.Function) -> Iterator[ir.Var]:
-    """Yield the pointers that the kernel writes through."""
-    for stmt in ir.walk(function.body):
-        if isinstance(stmt, ir.Instruction):
-            for effect in stmt.effects:
-                target = getattr(stmt, effect.field)
-                if effect.kind != "read" and isinstance(target, ir.GlobalTensor):
-                    yield target.pointer
+def written(function: ir.Function) -> tuple[str, ...]:
+    """Return the names of the arrays that the kernel writes."""
+    targets = {
+        target.pointer
+        for stmt in ir.walk(function.body)
+        if isinstance(stmt, ir.Instruction)
+        for effect in stmt.effects
+        if effect.kind != "read"
+        and isinstance(target := getattr(stmt, effect.field), ir.GlobalTensor)
+    }
+    return tuple(p.name for p in function.params if p.var in targets)
 
 
 def extent(view: ir.GlobalTensor, scalars: Mapping[ir.Expr, ir.Scalar]) -> Extent:
@@ -111,13 +111,13 @@ def mismatch(name: str, array: runtime.Array, view: Extent) -> ArgumentError | N
     return None
 
 
-def map_arguments(
+def tiling(
     kernel: ir.Kernel,
     call: Call,
     tensor_map: ir.TensorMap,
     scalars: Mapping[ir.Expr, ir.Scalar],
-) -> tuple[int, DType, tuple[int, ...], tuple[int, ...], tuple[int, ...], Swizzle, str]:
-    """Return the numbers that a tensor map is made of.
+) -> runtime.Tiling:
+    """Return what a tensor map is made of.
 
     A view without elements has a pitch of 0, which no map can have; nothing is loaded through it.
     """
@@ -128,4 +128,5 @@ def map_arguments(
     if 0 in shape:
         *outer, last = strides
         strides, address = (*(16 for _ in outer), last), address // 16 * 16
-    return (address, view.dtype, shape, strides, tensor_map.box, tensor_map.swizzle, name)
+    box, swizzle = tensor_map.box, tensor_map.swizzle
+    return runtime.Tiling(address, view.dtype, shape, strides, box, swizzle, name)

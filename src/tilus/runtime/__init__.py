@@ -17,7 +17,7 @@ from tilus.runtime.device import (
 from tilus.runtime.driver import on
 from tilus.runtime.launch import Function, Launch, load
 from tilus.runtime.stream import Event, profiled, stream_handle, synchronize
-from tilus.runtime.tensor_map import TensorMap, check_tensor_map, encode_tensor_map
+from tilus.runtime.tensor_map import TensorMap, Tiling, encode_tensor_map
 
 __all__ = [
     "CPU",
@@ -29,7 +29,7 @@ __all__ = [
     "Launch",
     "Telemetry",
     "TensorMap",
-    "check_tensor_map",
+    "Tiling",
     "describe",
     "driver_version",
     "encode_tensor_map",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilus.dtypes import DType
@@ -32,100 +33,93 @@ class TensorMap:
         return ctypes.string_at(self.address, NBYTES)
 
 
-@functools.lru_cache(maxsize=4096)
-def encode_tensor_map(
-    address: int,
-    dtype: DType,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    box: tuple[int, ...],
-    swizzle: Swizzle,
-    argument: str = "array",
-) -> TensorMap:
-    """Return the map of a tensor at ``address``; ``shape`` and ``box`` count elements.
+@dataclass(frozen=True)
+class Tiling:
+    """A tensor at ``address``, and the boxes that TMA cuts it into; ``shape``, ``box``: elements.
 
     Dimensions come slowest first. ``strides`` count bytes; the last is one element. Elements
-    outside ``shape`` are read as zero. A map depends on these numbers alone, so equal calls return
-    the same object, even if the memory was freed and allocated again. Raise ArgumentError for what
-    TMA cannot address.
+    outside ``shape`` are read as zero. ``argument`` names the tensor in messages.
     """
-    check_tensor_map(address, dtype, shape, strides, box, swizzle, argument)
+
+    address: int
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: Swizzle
+    argument: str = "array"
+
+    def check(self) -> None:
+        """Raise ArgumentError for what TMA cannot address; needs no driver: any backend may."""
+        self._check_elements()
+        self._check_strides()
+        self._check_box()
+
+    def _check_elements(self) -> None:
+        if self.dtype.tma is None:
+            remedy = "Load it without TMA."
+            raise ArgumentError(self.argument, "of a type that TMA knows", self.dtype, remedy)
+        if not 1 <= len(self.shape) <= 5 or any(extent > 1 << 32 for extent in self.shape):
+            rule = "of 1 to 5 dimensions of at most 2^32 elements"
+            raise ArgumentError(self.argument, rule, self.shape, "Take a part of it.")
+
+    def _check_strides(self) -> None:
+        address, strides = self.address, self.strides
+        if address % GRANULE:
+            rule = f"at an address that is a multiple of {GRANULE} bytes"
+            remedy, found = "Start a view at such an element, or copy it.", address % GRANULE
+            raise ArgumentError(self.argument, rule, f"{address:#x} ({found} over)", remedy)
+        if strides[-1] != self.dtype.nbytes:
+            rule = f"contiguous in its last dimension (a stride of {self.dtype.nbytes} bytes)"
+            remedy = "Copy it, or swap dimensions."
+            raise ArgumentError(self.argument, rule, f"{strides[-1]} bytes", remedy)
+        for dim, stride in enumerate(strides[:-1]):
+            if stride % GRANULE or not 0 < stride < 1 << 40:
+                rule = f"of a pitch that is a positive multiple of {GRANULE} bytes below 2^40"
+                value = f"{stride} bytes from row to row (dimension {dim} of shape {self.shape})"
+                needed = -(-max(stride, 1) // GRANULE) * GRANULE
+                raise ArgumentError(self.argument, rule, value, f"Pad rows to {needed} bytes.")
+
+    def _check_box(self) -> None:
+        box, swizzle, name = self.box, self.swizzle, f"TMA box of {self.argument}"
+        row = box[-1] * self.dtype.nbytes
+        if len(box) != len(self.shape) or not all(1 <= extent <= 256 for extent in box):
+            rule = f"of {len(self.shape)} dimensions of 1 to 256 elements"
+            raise ArgumentError(name, rule, box, "Take smaller tiles.")
+        if row % GRANULE or (swizzle and row > swizzle):
+            most = f" and at most {int(swizzle)}, the swizzle's width" if swizzle else ""
+            rule = f"of rows of a multiple of {GRANULE} bytes{most}"
+            raise ArgumentError(name, rule, f"{row} bytes", "Take tiles of another width.")
+
+
+@functools.lru_cache(maxsize=4096)
+def encode_tensor_map(tiling: Tiling) -> TensorMap:
+    """Return the map of a tensor; raise ArgumentError for what TMA cannot address.
+
+    A map depends on its numbers alone, so equal calls return the same object, even if the memory
+    was freed and allocated again.
+    """
+    tiling.check()
     with in_context():
-        return _encode(address, dtype, shape, strides, box, swizzle)
+        return _encode(tiling)
 
 
-def check_tensor_map(
-    address: int,
-    dtype: DType,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    box: tuple[int, ...],
-    swizzle: Swizzle,
-    argument: str = "array",
-) -> None:
-    """Raise ArgumentError for what TMA cannot address; needs no driver, so that any backend may."""
-    _check_tensor(address, dtype, shape, strides, argument)
-    _check_box(dtype, shape, box, swizzle, argument)
-
-
-def _check_tensor(
-    address: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], argument: str
-) -> None:
-    if dtype.tma is None:
-        raise ArgumentError(argument, "of a type that TMA knows", dtype, "Load it without TMA.")
-    if address % GRANULE:
-        rule = f"at an address that is a multiple of {GRANULE} bytes"
-        remedy = "Start a view at such an element, or copy it."
-        raise ArgumentError(argument, rule, f"{address:#x} ({address % GRANULE} over)", remedy)
-    if strides[-1] != dtype.nbytes:
-        rule = f"contiguous in its last dimension (a stride of {dtype.nbytes} bytes)"
-        raise ArgumentError(argument, rule, f"{strides[-1]} bytes", "Copy it, or swap dimensions.")
-    for dim, stride in enumerate(strides[:-1]):
-        if stride % GRANULE or not 0 < stride < 1 << 40:
-            rule = f"of a pitch that is a positive multiple of {GRANULE} bytes below 2^40"
-            value = f"{stride} bytes from row to row (dimension {dim} of shape {shape})"
-            needed = -(-max(stride, 1) // GRANULE) * GRANULE
-            raise ArgumentError(argument, rule, value, f"Pad rows to {needed} bytes.")
-    if not 1 <= len(shape) <= 5 or any(extent > 1 << 32 for extent in shape):
-        rule = "of 1 to 5 dimensions of at most 2^32 elements"
-        raise ArgumentError(argument, rule, shape, "Take a part of it.")
-
-
-def _check_box(
-    dtype: DType, shape: tuple[int, ...], box: tuple[int, ...], swizzle: Swizzle, argument: str
-) -> None:
-    name, row = f"TMA box of {argument}", box[-1] * dtype.nbytes
-    if len(box) != len(shape) or not all(1 <= extent <= 256 for extent in box):
-        rule = f"of {len(shape)} dimensions of 1 to 256 elements"
-        raise ArgumentError(name, rule, box, "Take smaller tiles.")
-    if row % GRANULE or (swizzle and row > swizzle):
-        most = f" and at most {int(swizzle)}, the swizzle's width" if swizzle else ""
-        rule = f"of rows of a multiple of {GRANULE} bytes{most}"
-        raise ArgumentError(name, rule, f"{row} bytes", "Take tiles of another width.")
-
-
-def _encode(
-    address: int,
-    dtype: DType,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    box: tuple[int, ...],
-    swizzle: Swizzle,
-) -> TensorMap:
+def _encode(tiling: Tiling) -> TensorMap:
     encode, driver, made = _encoder(), binding(), TensorMap()
     # No extent may be 0. A kernel without elements to load issues no load, so 1 does no harm.
-    extents = [max(extent, 1) for extent in shape]
+    extents = [max(extent, 1) for extent in tiling.shape]
+    swizzle = _swizzle_name(tiling.swizzle)
     status = encode(
         made.address,
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{dtype.tma}"),
-        len(shape),
-        address,
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{tiling.dtype.tma}"),
+        len(extents),
+        tiling.address,
         _fastest_first(ctypes.c_uint64, extents),
-        _fastest_first(ctypes.c_uint64, strides[:-1]),
-        _fastest_first(ctypes.c_uint32, box),
-        _fastest_first(ctypes.c_uint32, [1] * len(shape)),
+        _fastest_first(ctypes.c_uint64, tiling.strides[:-1]),
+        _fastest_first(ctypes.c_uint32, tiling.box),
+        _fastest_first(ctypes.c_uint32, [1] * len(extents)),
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_swizzle_name(swizzle)}"),
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
         # 256-byte promotion: neighbouring boxes of a row come from DRAM in one access.
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
