@@ -7,8 +7,10 @@ On a page: ``.. chart:: timelines.v3`` with ``:badge: simulated`` draws V2 above
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -68,7 +70,7 @@ def busy(result: Result) -> float:
     return cycles / result.cycles
 
 
-def draw(name: str, *versions: str, tiles: int = simulated.TILES) -> None:
+def draw(name: str, versions: Sequence[str], tiles: int = simulated.TILES) -> None:
     """Draw ``versions`` below each other, in the colours of the page ``name``."""
     results = [simulated.run(version, tiles) for version in versions]
     panels, end = [rows(r) for r in results], 1.02 * max(r.cycles for r in results)
@@ -128,36 +130,6 @@ def _kinds(colours: Theme) -> list[Patch]:
     ]
 
 
-def v0(name: str) -> None:
-    """Draw V0."""
-    draw(name, "v0")
-
-
-def v1(name: str) -> None:
-    """Draw V0 above V1."""
-    draw(name, "v0", "v1")
-
-
-def v2(name: str) -> None:
-    """Draw V1 above V2."""
-    draw(name, "v1", "v2")
-
-
-def v3(name: str) -> None:
-    """Draw V2 above V3."""
-    draw(name, "v2", "v3")
-
-
-def v4(name: str) -> None:
-    """Draw V3 above V4."""
-    draw(name, "v3", "v4")
-
-
-def v5(name: str) -> None:
-    """Draw V4 above V5."""
-    draw(name, "v4", "v5")
-
-
-def ladder(name: str) -> None:
-    """Draw all steps."""
-    draw(name, *simulated.SCHEDULES)
+v0 = partial(draw, versions=("v0",))
+v1, v2, v3, v4, v5 = (partial(draw, versions=pair) for pair in pairwise(simulated.SCHEDULES))
+ladder = partial(draw, versions=tuple(simulated.SCHEDULES))

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tile each block computes, and what the blocks that run together read of A and B.
+
+The order is the kernel's: its own expressions for the place of its tile are evaluated for every
+block. On a page: ``.. chart:: raster.v4`` with ``:badge: computed from the kernel``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+
+import simulated
+from style import WIDTH, Theme, theme
+from tilus import ir
+from tilus.ops.memory import store_global
+
+SIZE = 8192
+SMS = 132  # of the H200; as many blocks make a wave where one fits an SM
+PUBLISHED = Path(__file__).parent / "published.json"
+
+Tile = tuple[int, int]
+"""Row and column of a tile of C, in tiles."""
+
+
+@dataclass(frozen=True)
+class WorkingSet:
+    """What some blocks read: panels of whole rows of A, and of whole rows of B."""
+
+    a_panels: int
+    b_panels: int
+    nbytes: int
+
+
+def order(kernel: ir.Kernel, m: int, block: Tile) -> Iterator[Tile]:
+    """Yield each block's tile in the order of launch, x fastest; tiles of C are ``block`` large."""
+    function = kernel.function
+    sizes = {p.var: m for p in function.params if not p.pointer}
+    store = next(s for s in ir.walk(function.body) if isinstance(s, store_global))
+    x, y, z = function.grid(sizes)
+    for k, j, i in product(range(z), range(y), range(x)):
+        known: dict[object, ir.Scalar] = {v: n for v, n in sizes.items()}
+        known |= {"blockIdx.x": i, "blockIdx.y": j, "blockIdx.z": k}
+        for stmt in function.body:
+            if isinstance(stmt, ir.Declare):
+                known[stmt.var] = _value(stmt.value, known)
+        row, column = (int(_value(offset, known)) for offset in store.offsets)
+        yield row // block[0], column // block[1]
+
+
+def _value(x: ir.ExprLike, known: dict[object, ir.Scalar]) -> ir.Scalar:
+    return ir.evaluate(x, lambda v: known[v.name if isinstance(v, ir.Builtin) else v])
+
+
+@cache
+def visits(version: str, size: int = SIZE) -> tuple[Tile, ...]:
+    """Return the tiles of a square C in the order in which a step's blocks compute them."""
+    script = simulated.step(version)
+    kernel = script.lower(n_size=size, k_size=size)
+    return tuple(order(kernel, size, (script.block_m, script.block_n)))
+
+
+def working_set(tiles: Sequence[Tile], block: Tile, k: int) -> WorkingSet:
+    """Return what blocks of ``tiles`` read of float16 matrices whose rows have ``k`` elements."""
+    rows, columns = ({t[i] for t in tiles} for i in (0, 1))
+    nbytes = 2 * k * (len(rows) * block[0] + len(columns) * block[1])
+    return WorkingSet(len(rows), len(columns), nbytes)
+
+
+def draw(name: str, *versions: str) -> None:
+    """Draw the order of each version side by side, in the colours of the page ``name``."""
+    l2 = json.loads(PUBLISHED.read_text())["h200_l2"]
+    with theme(name) as colours:
+        figure, axes = plt.subplots(
+            1, len(versions), figsize=(WIDTH, 3.7), layout="constrained", squeeze=False
+        )
+        for ax, version in zip(axes[0], versions, strict=True):
+            _map(ax, version, colours)
+        axes[0, 0].set_ylabel("rows of C: panels of A")
+        figure.supxlabel(f"the L2 cache holds {l2['value']} {l2['unit']}", fontsize=9.5)
+
+
+def _map(ax: Axes, version: str, colours: Theme) -> None:
+    tiles, step = visits(version), simulated.step(version)
+    across = 1 + max(column for _, column in tiles)
+    down = 1 + max(row for row, _ in tiles)
+    image = np.zeros((down, across, 4))
+    for i, tile in enumerate(tiles):
+        image[tile] = to_rgba(colours.muted, 0.10 + 0.16 * (i // SMS % 2))
+    for i, tile in enumerate(tiles[:SMS]):
+        image[tile] = to_rgba(colours.compute, 0.35 + 0.65 * i / SMS)
+    ax.imshow(image, interpolation="none", aspect="equal")
+    wave = tiles[:SMS]
+    strip = {"color": colours.load, "clip_on": False, "lw": 0}
+    for row in {t[0] for t in wave}:
+        ax.barh(row, 2, 1, left=-4, **strip)
+    for column in {t[1] for t in wave}:
+        ax.bar(column, 2, 1, bottom=-4, **strip)
+    read = working_set(wave, (step.block_m, step.block_n), SIZE)
+    ax.set_xlim(-4.5, across)
+    ax.set_ylim(down, -4.5)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+    ax.set_title(version.upper(), fontweight="bold", fontsize=10)
+    panels = f"{read.a_panels} panels of A, {read.b_panels} of B"
+    ax.set_xlabel(f"first {SMS} blocks read\n{panels}:\n{read.nbytes / 1e6:.0f} MB")
+
+
+def v4(name: str) -> None:
+    """Draw V3's order, which is that of a 2-D grid, beside V4's."""
+    draw(name, "v3", "v4")
