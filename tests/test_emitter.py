@@ -228,3 +228,18 @@ def test_register_budgets_go_up_or_down_from_what_ptxas_begins_with(warps, first
     begin = compiler.build(lowered).cubin.registers
     assert re.findall(r"setmaxnreg\.(\w+)", emit(lowered)) == actions
     assert [("dec", "inc")[n > begin] for n in (first, second)] == actions
+
+
+def ring_of_tiles(self, a_ptr: ~float32):
+    self.attrs.blocks, self.attrs.warps = 1, 4
+    ga = self.global_view(a_ptr, dtype=float32, shape=[10, 128])
+    tiles = self.shared_tensor(dtype=float32, shape=[4, 1, 128])
+    stage: int32 = 0
+    for i in self.range(0, 10, 1, unroll=4):
+        self.store_shared(tiles[stage], self.load_global(ga, offsets=[i, 0], shape=[1, 128]))
+        stage = (stage + 1) % 4
+
+
+def test_a_tile_of_a_loop_that_is_laid_out_twice_is_declared_in_both():
+    """Ten turns are two rounds of four and two turns behind them."""
+    assert cuda(script(ring_of_tiles)).count("float load_global[") == 2

@@ -163,7 +163,9 @@ class Emitter:
     def block(self, header: str) -> Iterator[None]:
         self.line(f"{header} {{".lstrip())
         self._depth += 1
+        outside = set(self._declared)
         yield
+        self._declared = outside
         self._depth -= 1
         self.line("}")
 
