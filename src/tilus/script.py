@@ -45,7 +45,13 @@ class Instructions(frontend.Inlined):
     log = ops.elementwise.log
     sqrt = ops.elementwise.sqrt
     rsqrt = ops.elementwise.rsqrt
+    sum = ops.reduce.sum
+    max = ops.reduce.max
+    min = ops.reduce.min
     sync = ops.sync.sync
+    annotate_layout = ops.views.annotate_layout
+    free_shared = ops.views.free_shared
+    reshape_shared = ops.views.reshape_shared
     assume = ops.debug.assume
     printf = ops.debug.printf
     print_tensor = ops.debug.print_tensor

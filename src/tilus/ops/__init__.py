@@ -13,10 +13,12 @@ from tilus.ops import (
     mbarrier,
     memory,
     mma,
+    reduce,
     shared,
     sync,
     tile,
     tma,
+    views,
     wgmma,
 )
 
@@ -29,9 +31,11 @@ __all__ = [
     "mbarrier",
     "memory",
     "mma",
+    "reduce",
     "shared",
     "sync",
     "tile",
     "tma",
+    "views",
     "wgmma",
 ]
