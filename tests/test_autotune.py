@@ -18,7 +18,7 @@ from tilus.autotune.expected import small
 from tilus.autotune.judge import judge
 from tilus.autotune.progress import Show
 from tilus.autotune.session import Session
-from tilus.autotune.trial import GUARD, Image, Trial, images
+from tilus.autotune.trial import GUARD, Image, Trial, _same, images
 from tilus.errors import ArgumentError, CompileError, DeviceError, LanguageError
 from tilus.frontend import kernel_function
 from tilus.launch import bind
@@ -239,6 +239,9 @@ def test_a_schedule_the_hardware_cannot_run_is_set_aside_uncompiled(arrays):
 
     tuning = tune(space("right", rows=(1024, 2048, 64)), arrays, Counting)
     assert len(built) == 1 and sum(tuning.aside.values()) == 2
+    facts = tuning.facts()
+    assert (facts["schedules"], facts["compiled"], facts["right"]) == (3, 1, 1)
+    assert facts["aside"] == dict(tuning.aside) and "1 of them compiled" in tuning.lines()[0]
     assert len(tuning.aside) == 1, "schedules that break one rule share one line"
 
 
@@ -373,6 +376,7 @@ def test_a_result_is_taken_from_the_disk(arrays):
     again = tune(Fill, arrays, Never)
     assert again.origin == "stored" and again.schedule == first.schedule
     assert list(again.ranking) == list(first.ranking) and again.total == 4
+    assert again.facts() == first.facts() and again.seconds > 0
 
 
 @pytest.mark.parametrize("fact", list(Simulated.found))
@@ -460,6 +464,16 @@ def test_what_a_failing_candidate_wrote_helps_nobody(arrays):
     programs = [compiler.lower(Fill(b, 64), call.constants) for b in behaviours]
     deadlock, nothing = judge(programs, Trial("sim", call.constants, call.scalars, before, after))
     assert deadlock.startswith("raises SimulationError: deadlock") and "c is wrong" in nothing
+
+
+@pytest.mark.parametrize("place", [0, 8, 12])
+def test_every_byte_counts(place):
+    """Also those behind the last whole word of eight."""
+    before = np.zeros(13, np.uint8)
+    after = before.copy()
+    assert _same(before, after)
+    after[place] = 1
+    assert not _same(before, after)
 
 
 def test_a_child_that_cannot_begin_is_no_verdict(arrays, monkeypatch):
