@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the simulator's events to lanes that a figure can draw, and to a trace that Perfetto shows.
+"""From the simulator's events to what a figure can draw, and to a trace that Perfetto shows.
+
+Lanes say what each role and engine did; spans, in which state each stage of a ring was; the steady
+state, how long a tile takes.
 
 This module draws nothing. Times are the simulator's cycles.
 """
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilus.ir import Event
+from tilus.ir import BarrierState, Event
 
 ENGINES = ("TMA engine", "tensor cores", "bulk stores")
 
@@ -81,6 +84,104 @@ def _rows(events: Iterable[Event]) -> tuple[Interval, ...]:
     return tuple(intervals)
 
 
+@dataclass(frozen=True)
+class Span:
+    """The state of a stage from ``start`` to ``end``: ``"empty"``, ``"filling"``, ``"full"`` or
+    ``"read"`` (being read); ``tile`` is what it holds or is being filled with."""
+
+    stage: int
+    state: str
+    start: float
+    end: float
+    tile: int | None = None
+
+
+def stages(events: Iterable[Event]) -> tuple[Span, ...]:
+    """Return the states of each stage of one block, in order and without gaps.
+
+    A stage is filling from the moment that its first copy is asked for until the last one has
+    landed, and being read from the first event that reads it to the end of the last one.
+    """
+    recorded = list(events)
+    end = max((e.end for e in recorded), default=0.0)
+    found: list[Span] = []
+    for stage in sorted({e.stage for e in recorded if e.stage is not None and e.writes}):
+        mine = [e for e in recorded if e.stage == stage]
+        found += _joined(stage, end, [s for tile in _tiles(mine) for s in _life(mine, tile, end)])
+    return tuple(found)
+
+
+def _tiles(events: Iterable[Event]) -> list[int]:
+    """Return the tiles that copies bring, in their order."""
+    return sorted({e.tile for e in events if e.writes and e.tile is not None})
+
+
+def _life(events: Iterable[Event], tile: int, end: float) -> list[Span]:
+    """Return what a stage went through with one tile."""
+    mine = [e for e in events if e.tile == tile]
+    copies, readers = [e for e in mine if e.writes], [e for e in mine if e.reads]
+    stage = copies[0].stage or 0
+    asked = min(e.start if e.issued is None else e.issued for e in copies)
+    landed = max(e.end for e in copies)
+    begun = min((e.start for e in readers), default=end)
+    done = max((e.end for e in readers), default=end)
+    times = (("filling", asked, landed), ("full", landed, begun), ("read", begun, done))
+    return [Span(stage, state, start, stop, tile) for state, start, stop in times if start < stop]
+
+
+def _joined(stage: int, end: float, spans: Sequence[Span]) -> list[Span]:
+    """Return the spans with the gaps between them, and those at both ends, as empty ones."""
+    starts = [s.start for s in spans] + [end]
+    ends = [0.0] + [s.end for s in spans]
+    gaps = (Span(stage, "empty", a, b) for a, b in zip(ends, starts, strict=True) if a < b)
+    return sorted([*spans, *gaps], key=lambda s: s.start)
+
+
+def at(states: Iterable[BarrierState], time: float) -> dict[str, BarrierState]:
+    """Return the last state of each barrier of one block up to ``time``, by label."""
+    return {s.label: s for s in states if s.time <= time}
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What a tile takes once the ring turns: cycles from one to the next, and its work.
+
+    ``copied`` are the bytes that the TMA engine brings in for it, ``flop`` what WGMMA computes and
+    ``mma_flop`` what ``mma.sync`` does. ``rest`` is what the block takes besides: its beginning,
+    until the ring turns, and its end.
+    """
+
+    step: float
+    copied: float
+    flop: float
+    mma_flop: float
+    rest: float
+
+
+def steady(events: Iterable[Event], window: int) -> Steady:
+    """Measure the last ``window`` tiles of one block; it needs more than that.
+
+    The step is the time between the ends of the products of two tiles, so latencies that the kernel
+    hides do not show.
+    """
+    recorded = list(events)
+    ends: dict[int, float] = {}
+    for e in recorded:
+        if e.kind == "compute" and e.tile is not None:
+            ends[e.tile] = max(e.end, ends.get(e.tile, 0.0))
+    last = max(ends)
+    step = (ends[last] - ends[last - window]) / window
+    tile = [e for e in recorded if e.tile == last]
+    products = [e for e in tile if e.kind == "compute"]
+    return Steady(
+        step=step,
+        copied=sum(e.amount for e in tile if e.kind == "copy"),
+        flop=sum(e.amount for e in products if e.issuer),
+        mma_flop=sum(e.amount for e in products if not e.issuer),
+        rest=max(e.end for e in recorded) - len(ends) * step,
+    )
+
+
 def chrome(events: Iterable[Event]) -> dict[str, Any]:
     """Return the events in the Trace Event Format that chrome://tracing and ui.perfetto.dev read.
 
@@ -110,7 +211,13 @@ def _name(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 
 def _complete(event: Event, pid: int, tid: int) -> dict[str, Any]:
-    args = {"place": str(event.location), "barrier": event.barrier, "stage": event.stage}
+    args = {
+        "place": str(event.location),
+        "barrier": event.barrier,
+        "stage": event.stage,
+        "phase": event.phase,
+        "tile": event.tile,
+    }
     return {
         "name": event.what,
         "cat": event.kind,
