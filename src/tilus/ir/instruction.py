@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Effect:
-    """An instruction reads, writes or accumulates into the tensor in ``field``.
+    """An instruction reads, writes or accumulates into the tensor in ``field``, or is its end.
 
     ``done`` names what makes an asynchronous access complete: the field of an mbarrier, or
     ``"group"`` for commit groups.
     """
 
-    kind: Literal["read", "write", "accumulate"]
+    kind: Literal["read", "write", "accumulate", "free"]
     field: str
     done: str | None = None
 
@@ -53,6 +53,11 @@ def accumulates(field: str, done: str | None = None) -> Effect:
     """Declare that the instruction adds to the tensor in ``field``, or overwrites it where its
     field ``scale_d`` is false."""
     return Effect("accumulate", field, done)
+
+
+def frees(field: str) -> Effect:
+    """Declare that nothing uses the tensor in ``field`` any more."""
+    return Effect("free", field)
 
 
 @dataclass(frozen=True)
@@ -180,6 +185,9 @@ class Constraints(Protocol):
 
     def reduced(self, out: RegisterTensor, x: RegisterTensor, dims: tuple[int, ...]) -> None:
         """Say that ``out`` lies as ``x`` does without ``dims``."""
+
+    def laid_out(self, tensor: SharedTensor, layout: SharedLayout) -> None:
+        """Demand exactly this layout of the tiles of ``tensor``'s buffer."""
 
     def swizzled(self, tensor: SharedTensor) -> None:
         """Demand the swizzled tile layout that TMA writes and WGMMA reads."""

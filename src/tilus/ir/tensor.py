@@ -62,12 +62,21 @@ class GlobalTensor:
 @dataclass(frozen=True, eq=False)
 class SharedBuffer:
     """One allocation in shared memory; the last two dimensions (or fewer) are a tile, the leading
-    ones count tiles."""
+    ones count tiles.
+
+    ``base``: the allocation whose memory this one is, seen with other tiles.
+    """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     location: Location | None = None
+    base: SharedBuffer | None = None
+
+    @property
+    def memory(self) -> SharedBuffer:
+        """The allocation itself, whatever shape this is a view of it in."""
+        return self.base or self
 
     @property
     def nbytes(self) -> int:

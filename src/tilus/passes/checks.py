@@ -14,6 +14,8 @@ from tilus.ir import (
     Group,
     Instruction,
     RegisterTensor,
+    SharedBuffer,
+    SharedTensor,
     Stmt,
     Threads,
     Var,
@@ -23,6 +25,7 @@ from tilus.ir import (
 )
 from tilus.ir.function import REGISTER_FILE
 from tilus.layout import RegisterLayout
+from tilus.passes.placement import freed_by
 
 NAMED_BARRIERS = 15
 """PTX ISA, "bar": a block has sixteen; number 0 is that of the whole block."""
@@ -40,6 +43,7 @@ def check(function: Function) -> None:
         _check_view(stmt, function)
     _check_budgets(function)
     _check_barriers(function)
+    _check_freed(function)
 
 
 def _check_scalar(var: Var, location: Location) -> None:
@@ -108,6 +112,22 @@ def _check_budgets(function: Function) -> None:
         others = f"; a thread without a budget has {even}" if len(budgets) < function.warps else ""
         rule = f"the groups' registers must sum to at most {REGISTER_FILE}, got {total}{others}"
         raise LanguageError(f"thread_group: {rule}", last)
+
+
+def _check_freed(function: Function) -> None:
+    """Refuse to free shared memory where that may not happen once, and to use it afterwards."""
+    freed: dict[SharedBuffer, Location] = {}
+    for stmt in walk(function.body):
+        for tensor in (v for v in vars(stmt).values() if isinstance(v, SharedTensor)):
+            if tensor.buffer.memory in freed:
+                line = freed[tensor.buffer.memory].line
+                message = f"'{tensor.name}' must not be used after line {line}, which frees it"
+                raise LanguageError(message, stmt.location)
+        for buffer in freed_by(stmt):
+            if stmt not in function.body:
+                rule = "must stand outside of loops and conditions, got one around it"
+                raise LanguageError(f"{type(stmt).__name__}: {rule}", stmt.location)
+            freed[buffer] = stmt.location
 
 
 def _check_barriers(function: Function) -> None:

@@ -51,6 +51,16 @@ class Layouts:
     def reduced(self, out: RegisterTensor, x: RegisterTensor, dims: tuple[int, ...]) -> None:
         self.tiles.reduced(out, x, dims)
 
+    def laid_out(self, tensor: SharedTensor, layout: SharedLayout) -> None:
+        buffer = tensor.buffer
+        known = self.shared.setdefault(buffer, layout)
+        if known != layout:
+            message = (
+                f"{buffer.name} must have one layout in shared memory, but its uses need "
+                f"{_named(known)} and {_named(layout)}; use another tensor"
+            )
+            raise LanguageError(message, self.instruction.location)
+
     def swizzled(self, tensor: SharedTensor) -> None:
         buffer = tensor.buffer
         row_bytes = buffer.shape[-1] * buffer.dtype.nbytes
@@ -62,7 +72,8 @@ class Layouts:
                 what, unit, found = ("tiles behind each other", 256, tile_bytes)
             message = f"{buffer.name}: {what} must be a multiple of {unit} bytes, got {found} bytes"
             raise LanguageError(message, buffer.location)
-        self.shared[buffer] = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes, swizzle)
+        layout = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes, swizzle)
+        self.laid_out(tensor, layout)
 
     def touched(self, tensor: SharedTensor, registers: RegisterTensor) -> None:
         self._touched.append((tensor, registers))
@@ -97,6 +108,12 @@ class Layouts:
             count = sum(m.view is view for m in self.tensor_maps)
             name = f"{view.name}_map{count or ''}"
             self.tensor_maps += (TensorMap(name, view, box, layout.swizzle),)
+
+
+def _named(layout: SharedLayout) -> str:
+    """Name a layout in a message."""
+    rows = f"rows of {layout.shape[-1]} elements"
+    return f"{rows} swizzled by {layout.swizzle:d} bytes" if layout.swizzle else f"plain {rows}"
 
 
 def choose_layouts(function: Function) -> tuple[Function, Layouts]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tilus.errors import LanguageError
@@ -13,6 +14,8 @@ from tilus.ir import (
     Instruction,
     RegisterTensor,
     SharedBuffer,
+    SharedTensor,
+    Stmt,
     Threads,
     walk,
 )
@@ -44,11 +47,9 @@ def place(
 
     Buffers come first, then the scratch memory of groups, then mbarriers.
     """
-    places: dict[SharedBuffer | BarrierArray, int] = {}
-    end = 0
-    for buffer in sorted(layouts, key=lambda b: -layouts[b].alignment):
-        begin = -(-end // layouts[buffer].alignment) * layouts[buffer].alignment
-        places[buffer], end = begin, begin + buffer.nbytes
+    buffers = _place_buffers(function, layouts)
+    end = max((at + buffer.nbytes for buffer, at in buffers.items()), default=0)
+    places: dict[SharedBuffer | BarrierArray, int] = dict(buffers.items())
     begins: dict[Threads, int] = {}
     for threads, nbytes in scratch.items():
         begins[threads] = -(-end // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
@@ -69,6 +70,45 @@ def place(
         where = next(iter(places)).location if places else function.location
         raise LanguageError(message, where)
     return places, begins, end
+
+
+def _place_buffers(
+    function: Function, layouts: Mapping[SharedBuffer, SharedLayout]
+) -> dict[SharedBuffer, int]:
+    """Place buffers so that those alive at the same time do not share memory."""
+    lives, places = _lives(function), dict[SharedBuffer, int]()
+    whole = [b for b in layouts if b.base is None]
+    for buffer in sorted(whole, key=lambda b: -layouts[b].alignment):
+        unit, at = layouts[buffer].alignment, 0
+        for other in sorted(places, key=places.__getitem__):
+            if _together(lives[buffer], lives[other]) and places[other] < at + buffer.nbytes:
+                at = max(at, -(-(places[other] + other.nbytes) // unit) * unit)
+        places[buffer] = at
+    return places | {b: places[b.base] for b in layouts if b.base is not None}
+
+
+def _lives(function: Function) -> dict[SharedBuffer, tuple[float, float]]:
+    """Return between which statements of the kernel each buffer is in use: its allocation, and
+    where it is freed."""
+    lives: dict[SharedBuffer, tuple[float, float]] = {}
+    for at, top in enumerate(function.body):
+        for stmt in walk((top,)):
+            out = getattr(stmt, "out", None)
+            if isinstance(out, SharedTensor):
+                lives.setdefault(out.buffer.memory, (at, math.inf))
+            for freed in freed_by(stmt):
+                lives[freed] = (lives[freed][0], at)
+    return lives
+
+
+def freed_by(stmt: Stmt) -> list[SharedBuffer]:
+    """Return the buffers whose use ends with ``stmt``."""
+    effects = stmt.effects if isinstance(stmt, Instruction) else ()
+    return [getattr(stmt, e.field).buffer.memory for e in effects if e.kind == "free"]
+
+
+def _together(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
 
 
 def _size(part: SharedBuffer | BarrierArray) -> int:
