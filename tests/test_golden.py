@@ -7,6 +7,7 @@
 import pytest
 from tests.kernels import V3_FILE, load_v3
 from tests.ops.tiles import OneTile
+from tests.products import version
 
 import tilus
 from tilus import float16, int32, uint32
@@ -46,7 +47,12 @@ class Scalars(tilus.Script):
             self.sync()
 
 
+def v0(**sizes):
+    return version("v0")(block_m=128, block_n=64, block_k=32, warps=4).lower(**sizes)
+
+
 CASES = {
+    "v0": lambda: v0(n_size=904, k_size=520),
     "v3_8192": lambda: v3(n_size=8192, k_size=8192),
     "v3_short_k": lambda: v3(n_size=904, k_size=64),
     "one_tile": lambda: OneTile(64, 8, 32).lower(n=8, k=32),

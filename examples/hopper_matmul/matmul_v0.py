@@ -7,7 +7,7 @@ C[m, n] = A[m, k] · B[n, k]ᵀ, float16 in and out, float32 accumulation.
 """
 
 import tilus
-from tilus import float16, float32, int32
+from tilus import float16, float32, int32, uint32
 from tilus.utils import cdiv
 from tilus.workload import main
 
@@ -44,11 +44,11 @@ class MatmulTMA(tilus.Script):
         sa = self.shared_tensor(dtype=float16, shape=[self.block_m, self.block_k])
         sb = self.shared_tensor(dtype=float16, shape=[self.block_n, self.block_k])
 
-        # The tiles are there when one thread has announced their bytes and all of them have come.
         barrier = self.mbarrier.alloc(1)
-        phase: int32 = 0
+        phase: uint32 = 0
         acc = self.register_tensor(dtype=float32, shape=[self.block_m, self.block_n], init=0.0)
-        for offset_k in range(0, k_size, self.block_k):
+
+        for offset_k in self.range(0, k_size, self.block_k):
             with self.single_thread():
                 self.mbarrier.arrive_and_expect_tx(barrier, transaction_bytes=sa.nbytes + sb.nbytes)
                 self.tma.global_to_shared(
@@ -63,8 +63,7 @@ class MatmulTMA(tilus.Script):
             a = self.load_shared(sa)
             b = self.load_shared(sb.transpose())
             self.dot(a, b, acc, out=acc)
-            # All threads have read the tiles: the next ones may overwrite them.
-            self.sync()
+            self.sync()  # all warps have read the tiles: they may be overwritten
 
         casted_acc = self.cast(acc, dtype=float16)
         self.store_global(gc, casted_acc, offsets=[offset_m, offset_n])

@@ -93,11 +93,18 @@ class SharedLayout:
 
         Takes numbers, arrays of them, and expressions of the kernel.
         """
+        return self.exchanged(self.linear(row, column))
+
+    def linear(self, row: Any, column: Any) -> Any:
+        """Return :meth:`offset` as it is before chunks change places."""
         panel, inner = 0, column
         if self.panels > 1:
             panel, inner = column // self.panel_columns, column % self.panel_columns
-        flat = (row + panel * self.rows) * self.panel_columns + inner
-        offset = self.swizzle.apply(flat * self.element_bytes)
+        return ((row + panel * self.rows) * self.panel_columns + inner) * self.element_bytes
+
+    def exchanged(self, offset: Any) -> Any:
+        """Return where what lies at ``offset`` goes."""
+        offset = self.swizzle.apply(offset)
         return self.spread.apply(offset) if self.spread else offset
 
     def offsets(self) -> np.ndarray:
@@ -283,22 +290,17 @@ def accumulator(m: int, n: int, grid: WarpGrid, threads: int) -> RegisterLayout:
     16-bit type. Blocks of 16 rows go round the warps, columns are cut into one piece for each.
     """
     columns = n // grid.columns
-    across = [Digit(1, "thread", 32 * grid.rows, grid.columns, columns)] if grid.columns > 1 else []
-    return RegisterLayout(
-        shape=(m, n),
-        threads=threads,
-        registers=m * columns // (32 * grid.rows),
-        digits=(
-            Digit(1, "register", 1, 2, 1),
-            Digit(0, "register", 2, 2, 8),
-            Digit(1, "register", 4, columns // 8, 8),
-            Digit(0, "register", columns // 2, m // (16 * grid.rows), 16 * grid.rows),
-            Digit(1, "thread", 1, 4, 2),
-            Digit(0, "thread", 4, 8, 1),
-            Digit(0, "thread", 32, grid.rows, 16),
-            *across,
-        ),
+    digits = (
+        Digit(1, "register", 1, 2, 1),
+        Digit(0, "register", 2, 2, 8),
+        Digit(1, "register", 4, columns // 8, 8),
+        Digit(0, "register", columns // 2, m // (16 * grid.rows), 16 * grid.rows),
+        Digit(1, "thread", 1, 4, 2),
+        Digit(0, "thread", 4, 8, 1),
+        Digit(0, "thread", 32, grid.rows, 16),
+        Digit(1, "thread", 32 * grid.rows, grid.columns, columns),
     )
+    return RegisterLayout((m, n), threads, m * columns // (32 * grid.rows), _long(digits))
 
 
 def wgmma_accumulator(m: int, n: int) -> RegisterLayout:
@@ -324,20 +326,16 @@ def mma_right(k: int, n: int, grid: WarpGrid, threads: int) -> RegisterLayout:
     PTX ISA, "Matrix fragments for mma.m16n8k16": B of 16-bit type.
     """
     columns = n // grid.columns
-    return RegisterLayout(
-        shape=(k, n),
-        threads=threads,
-        registers=k * columns // 32,
-        digits=(
-            Digit(0, "register", 1, 2, 1),
-            Digit(0, "register", 2, 2, 8),
-            Digit(1, "register", 4, columns // 8, 8),
-            Digit(0, "register", columns // 2, k // 16, 16),
-            Digit(0, "thread", 1, 4, 2),
-            Digit(1, "thread", 4, 8, 1),
-            Digit(1, "thread", 32 * grid.rows, grid.columns, columns),
-        ),
+    digits = (
+        Digit(0, "register", 1, 2, 1),
+        Digit(0, "register", 2, 2, 8),
+        Digit(1, "register", 4, columns // 8, 8),
+        Digit(0, "register", columns // 2, k // 16, 16),
+        Digit(0, "thread", 1, 4, 2),
+        Digit(1, "thread", 4, 8, 1),
+        Digit(1, "thread", 32 * grid.rows, grid.columns, columns),
     )
+    return RegisterLayout((k, n), threads, k * columns // 32, _long(digits))
 
 
 def has_quads(layout: RegisterLayout) -> bool:

@@ -133,13 +133,13 @@ OneTile(const __grid_constant__ CUtensorMap ga_map,
       vector<float, 2> part;
       #pragma unroll
       for (int v = 0; v < 2; ++v) part.at[v] = acc[r + v];
-      if (first_0 + r / 2 % 2 * 8 + r / 4 % 1 * 64 < m && first_1 + r % 2 + r / 4 % 1 * 8 < 8) *(vector<float, 2> *)(base + (r / 2 % 2 * 8 + r / 4 % 1 * 64) * 8ll + (r % 2 + r / 4 % 1 * 8)) = part;
+      if (first_0 + r / 2 % 2 * 8 < m && first_1 + r % 2 < 8) *(vector<float, 2> *)(base + (r / 2 % 2 * 8) * 8ll + (r % 2)) = part;
     }
   }
   else
   {
     #pragma unroll
     for (int r = 0; r < 4; ++r)
-      if (first_0 + r / 2 % 2 * 8 + r / 4 % 1 * 64 < m && first_1 + r % 2 + r / 4 % 1 * 8 < 8) base[(r / 2 % 2 * 8 + r / 4 % 1 * 64) * 8ll + (r % 2 + r / 4 % 1 * 8)] = acc[r];
+      if (first_0 + r / 2 % 2 * 8 < m && first_1 + r % 2 < 8) base[(r / 2 % 2 * 8) * 8ll + (r % 2)] = acc[r];
   }
 }

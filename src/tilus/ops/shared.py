@@ -113,9 +113,7 @@ class Copy:
         e, way = self.e, self._access()
         function, text = helper(self.direction, way)
         e.helper(text)
-        tile, t = (Var(name, uint32) for name in ("tile", "t"))
-        e.line(f"const unsigned {e.expr(tile)} = {e.shared(self._tile())};")
-        e.line(f"const unsigned {e.expr(t)} = {e.thread()};")
+        tile, t = self._variable("tile", e.shared(self._tile())), self._variable("t", e.thread())
         addresses = way.addresses(self._places())
         name, first = e.registers(self.registers), self._address(way, t, 0)
         for i in range(addresses.shape[-1]):
@@ -151,35 +149,43 @@ class Copy:
     def _is_row(self) -> bool:
         return len(self.shared.shape) < len(self.e.shared_layout(self.shared).shape)
 
-    def _place(self, index: list[Any], first_row: Any) -> Any:
-        """Return the byte offset in the tile of the element at ``index`` of the tensor."""
-        row, column = index if len(index) == 2 else (first_row, index[0])
-        if self.shared.transposed:
-            row, column = column, row
-        return self.e.shared_layout(self.shared).offset(row, column)
-
     def _places(self) -> np.ndarray:
         """Return where each register lies [threads, registers]; for a row of a tile once for each
         of its rows."""
+        tile = self.e.shared_layout(self.shared)
         index = list(np.moveaxis(self.layout.coordinates(), -1, 0))
-        rows = self.e.shared_layout(self.shared).rows if self._is_row else 1
-        first_row = np.arange(rows)[:, None, None] if self._is_row else 0
-        found: np.ndarray = self._place(index, first_row)
+        first_row = np.arange(tile.rows)[:, None, None] if self._is_row else 0
+        found: np.ndarray = tile.offset(*self._in_tile(index, first_row))
         return found
+
+    def _in_tile(self, index: list[Any], first_row: Any) -> tuple[Any, Any]:
+        """Return row and column in the tile of the element at ``index`` of the tensor."""
+        row, column = index if len(index) == 2 else (first_row, index[0])
+        return (column, row) if self.shared.transposed else (row, column)
 
     def _address(self, way: Access, t: Var, start: int) -> str:
         """Write the address, from the tile's start, of the access that begins at register
         ``start``; return its name."""
-        e, last = self.e, len(self.layout.shape) - 1
-        index = [Var("at_row" if dim < last else "at_column", uint32) for dim in range(last + 1)]
-        for dim, i in enumerate(index):
-            text = self._coordinate(dim, way.thread(t), way.register(t) + start)
-            e.line(f"const unsigned {e.expr(i)} = {text};")
-        columns = self.e.shared_layout(self.shared).shape[-1]
-        first_row = cast(self.shared.offset % self._tile_size // columns, uint32)
-        at = Var("at", uint32)
-        e.line(f"const unsigned {e.expr(at)} = {e.expr(self._place(index, first_row))};")
-        return e.expr(at)
+        tile, last = self.e.shared_layout(self.shared), len(self.layout.shape) - 1
+        thread = self._constant("named", way.thread(t))
+        register = self._constant("first", way.register(t) + start)
+        index: list[Any] = []
+        for dim in range(last + 1):
+            text = self._coordinate(dim, thread, register)
+            index.append(self._variable("at_row" if dim < last else "at_column", text))
+        first_row = cast(self.shared.offset % self._tile_size // tile.shape[-1], uint32)
+        offset = self._constant("at", tile.linear(*self._in_tile(index, first_row)))
+        return self.e.expr(self._constant("swizzled", tile.exchanged(offset)))
+
+    def _variable(self, name: str, text: str) -> Var:
+        """Write a constant with the value of a C expression."""
+        var = Var(name, uint32)
+        self.e.line(f"const unsigned {self.e.expr(var)} = {text};")
+        return var
+
+    def _constant(self, name: str, x: Expr) -> Expr:
+        """Give ``x`` a name where it is more than one already."""
+        return x if isinstance(x, Const | Var) else self._variable(name, self.e.expr(x))
 
     def _coordinate(self, dim: int, thread: Expr, register: Expr) -> str:
         """Return a coordinate of the element in ``register`` of ``thread``; layouts begin at 0."""
