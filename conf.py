@@ -69,6 +69,7 @@ html_context = {"default_mode": "auto"}
 html_sidebars = {"first-steps": []}
 html_static_path = ["docs/_static"]
 html_css_files = ["ladder.css"]
+html_js_files = ["ladder.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
@@ -77,6 +78,7 @@ html_theme_options = {
     "navbar_persistent": ["search-button"],
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "collapse_navigation": True,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": [],
     "footer_end": [],

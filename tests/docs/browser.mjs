@@ -18,6 +18,8 @@ const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const APPEARANCES = ["light", "dark"].flatMap((scheme) =>
   [{ width: 1280, height: 900 }, { width: 390, height: 844 }].map((viewport) => ({ scheme, viewport })),
 );
+// The theme looks at what may scroll this long after the page has changed.
+const SETTLED_MS = 400;
 const LIMIT = 250 * 1024;
 // The size that counts is that of text: HTML, CSS and scripts, without fonts, images and the search index.
 const COUNTED = new Set([".html", ".css", ".js"]);
@@ -46,6 +48,8 @@ async function look(context, path, scheme, viewport) {
   size = 0;
   await page.goto(`${origin}/${path}`, { waitUntil: "load" });
   if (size > LIMIT) fault(`${size} bytes compressed, over ${LIMIT}`);
+  const unfolded = await page.evaluate(unfold);
+  if (unfolded) await page.waitForTimeout(SETTLED_MS);
   for (const found of await page.evaluate(inspect, scheme)) fault(found);
   await page.addScriptTag({ path: axe });
   const { violations } = await page.evaluate(() => globalThis.axe.run());
@@ -57,6 +61,13 @@ async function look(context, path, scheme, viewport) {
     await page.screenshot({ path: join(options.shots, name), fullPage: true });
   }
   await page.close();
+}
+
+/** Runs in the page: open everything that is folded, since a reader may. Returns how much that was. */
+function unfold() {
+  const folded = [...document.querySelectorAll("main details:not([open])")];
+  for (const details of folded) details.open = true;
+  return folded.length;
 }
 
 /** Runs in the page: sideways scroll, theme, figures, code. Returns what is wrong. */
@@ -77,7 +88,7 @@ function inspect(scheme) {
   }
   if (/matmul-hopper\/v\d/.test(location.pathname)) {
     const code = [...document.querySelectorAll("div.highlight-python pre")].filter(shown);
-    expect(code.some((block) => block.textContent.includes("thread_group")), "the kernel is not shown");
+    expect(code.some((block) => block.textContent.includes("def __call__")), "the kernel is not shown");
     expect(charts.length > 0, "there is no chart");
   }
   return found;

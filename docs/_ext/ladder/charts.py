@@ -56,9 +56,8 @@ class Chart(SphinxDirective):
         record = found.find(self.env, self.options["record"]) if "record" in self.options else None
         if "record" in self.options and record is None:
             return [found.not_yet(self.options["record"])]
-        label = (
-            record.badge() if record else found.badge(self.options["badge"], self.options["badge"])
-        )
+        words = self.options.get("badge", "")
+        label = record.badge() if record else found.badge(words.partition(" ")[0], words)
         body = self.parse_text_to_nodes(
             "".join(self.plot(theme, record) for theme in ("light", "dark"))
         )
