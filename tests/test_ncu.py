@@ -23,7 +23,8 @@ lts__t_sector_hit_rate                        Ratio
 CSV = """\
 ==PROF== Connected to process 4711 (/usr/bin/python3.12)
 ==PROF== Profiling "MatmulWGMMAV3" - 0: 0%....50%....100% - 7 passes
-"ID","Process ID","Process Name","Kernel Name","Block Size","Grid Size","CC","dram__bytes_read.sum",\
+"ID","Process ID","Process Name","Kernel Name","Block Size","Grid Size","CC",\
+"dram__bytes_read.sum",\
 "gpu__time_duration.sum","launch__block_size","launch__occupancy_limit_blocks",\
 "launch__occupancy_limit_registers","launch__occupancy_limit_shared_mem",\
 "launch__occupancy_limit_warps","launch__registers_per_thread",\

@@ -124,16 +124,16 @@ def test_all_sizes_may_take_what_one_was_tuned_for(stage, monkeypatch):
 
     def choose(name, script, given, at):
         seen.append((name, dict(given), at.size))
-        return f"{name} tuned at {at.size}"
+        return product.Version(name, script, at.size, tuning="long")
 
     monkeypatch.setattr(product.Version, "choose", choose)
     request = workload.Request(
-        sizes=[(16, 16, 16), (32, 16, 16)], tune_at=(8, 8, 8), given={"v3": {"num_stages": 4}}
+        sizes=[(16, 16, 16), (8, 8, 8)], tune_at=(8, 8, 8), given={"v3": {"num_stages": 4}}
     )
     made = list(workload.products({"v3": None, "v5": None}, request, None))
     assert seen == [("v3", {"num_stages": 4}, (8, 8, 8)), ("v5", {}, (8, 8, 8))]
-    assert [p.versions["v5"] for p in made] == ["v5 tuned at (8, 8, 8)"] * 2
-    assert [p.size for p in made] == [(16, 16, 16), (32, 16, 16)]
+    found = [(p.size, p.versions["v5"].kernel, p.versions["v5"].tuning) for p in made]
+    assert found == [((16, 16, 16), (8, 8, 8), None), ((8, 8, 8), (8, 8, 8), "long")]
     seen.clear()
     list(workload.products({"v3": None}, workload.Request(sizes=request.sizes), None))
-    assert [size for *_, size in seen] == [(16, 16, 16), (32, 16, 16)]
+    assert [size for *_, size in seen] == [(16, 16, 16), (8, 8, 8)]

@@ -143,10 +143,13 @@ def products(
 ) -> Iterator[Product]:
     """Yield the problem of each size with all versions in it, their schedules chosen."""
     sizes = request.sizes or [SIZES["cuda" if gpu else "sim"]]
-    chosen = versions(scripts, request, Product(request.tune_at, gpu)) if request.tune_at else None
+    tuned = versions(scripts, request, Product(request.tune_at, gpu)) if request.tune_at else {}
+    # How long tuning took is said of the size it was done at.
+    elsewhere = {name: replace(version, tuning=None) for name, version in tuned.items()}
     for size in sizes:
         product = Product(size, gpu, request.process, click.echo)
-        product.versions = chosen or versions(scripts, request, product)
+        known = tuned if size == request.tune_at else elsewhere
+        product.versions = known or versions(scripts, request, product)
         yield product
 
 

@@ -170,8 +170,8 @@ class Trial:
 def _same(x: Bytes, y: Bytes) -> bool:
     """Compare by words of eight bytes: candidates leave hundreds of millions of bytes each."""
     whole = len(x) // 8 * 8
-    words = (part[:whole].view(np.uint64) for part in (x, y))
-    return np.array_equal(*words) and np.array_equal(x[whole:], y[whole:])
+    head, other = (part[:whole].view(np.uint64) for part in (x, y))
+    return np.array_equal(head, other) and np.array_equal(x[whole:], y[whole:])
 
 
 def _describe(name: str, image: Image, first: int, count: int) -> str:
