@@ -267,3 +267,41 @@ def test_load_global_refuses():
     ):
         with pytest.raises(LanguageError, match=message):
             script(kernel).lower()
+
+
+@functools.cache
+def edge_class(dtype):
+    """Return the class of kernels that load a box at an edge, with a number outside of it."""
+
+    class Edge(tilus.Script):
+        def __init__(self, outside):
+            self.outside = outside
+
+        def __call__(self, n: int32, i: int32, a_ptr: ~dtype, c_ptr: ~dtype):
+            self.attrs.blocks = 1
+            self.attrs.warps = 1
+            ga = self.global_view(a_ptr, dtype=dtype, shape=[4, n])
+            gc = self.global_view(c_ptr, dtype=dtype, shape=[8, 64])
+            tile = self.load_global(ga, offsets=[-2, i], shape=[8, 64], outside=self.outside)
+            self.store_global(gc, tile, offsets=[0, 0])
+
+    return Edge
+
+
+@pytest.mark.parametrize("n", [48, 51])
+@pytest.mark.parametrize(
+    "dtype, outside", [(float32, float("-inf")), (float16, 1.5), (int32, -7), (int8, 100)], ids=str
+)
+def test_load_global_puts_a_number_outside(backend, dtype, outside, n):
+    a, c = np.ones((4, n), dtype.numpy), np.zeros((8, 64), dtype.numpy)
+    compiler.build(edge_class(dtype)(outside).lower())
+    backend.run(edge_class(dtype)(outside), n, 16, a, c)
+    wanted = np.full((8, 64), outside, dtype.numpy)
+    wanted[2:6, : n - 16] = 1
+    assert np.array_equal(c, wanted)
+
+
+@pytest.mark.parametrize("outside", [0.5, 128, "zero"])
+def test_load_global_refuses_what_its_type_does_not_hold(outside):
+    with pytest.raises(LanguageError, match="outside must be a compile-time number of type int8"):
+        edge_class(int8)(outside).lower()

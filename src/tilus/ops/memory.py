@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from tilus.dtypes import int32
 from tilus.errors import LanguageError
 from tilus.ir import (
@@ -20,11 +22,13 @@ from tilus.ir import (
     Instruction,
     Machine,
     RegisterTensor,
+    Scalar,
     Site,
     apply,
     as_expr,
     cast,
     reads,
+    wrap,
     writes,
 )
 from tilus.layout import RegisterLayout, has_quads
@@ -174,9 +178,10 @@ class load_global(_Global):
     """Load the box of ``src`` that begins at ``offsets`` into registers of the current threads.
 
     ``offsets`` count elements, one per dimension; ``shape`` is that of the tile. With fewer
-    dimensions than the view it is a box of the last ones. Elements outside of the view are 0.
+    dimensions than the view it is a box of the last ones. Elements outside of the view are 0, or
+    the number ``outside``.
 
-    NumPy: out = src[box at offsets], zero outside src
+    NumPy: out = src[box at offsets], ``outside`` outside of src
     PTX:   ld.global, 16 bytes at once where the box is aligned
     """
 
@@ -184,6 +189,7 @@ class load_global(_Global):
     src: GlobalTensor
     offsets: Sequence[ExprLike]
     shape: Sequence[int]
+    outside: Scalar = 0
     out: RegisterTensor
 
     @classmethod
@@ -196,6 +202,10 @@ class load_global(_Global):
 
     def verify(self) -> None:
         self.check(self.src, self.offsets, self.out)
+        dtype = self.src.dtype
+        number = isinstance(self.outside, int | float)
+        fits = number and (dtype.is_float or wrap(self.outside, dtype) == self.outside)
+        self.require(fits, "outside", f"a compile-time number of type {dtype}", self.outside)
 
     def emit(self, e: Emitter) -> None:
         e.declare(self.out, None)
@@ -207,8 +217,12 @@ class load_global(_Global):
         with e.block(""):
             e.line("#pragma unroll")
             e.line(f"for (int r = 0; r < {box.layout.registers}; ++r)")
-            value = f"{box.inside(first, 'r')} ? {base}[{box.at('r')}] : 0"
+            value = f"{box.inside(first, 'r')} ? {base}[{box.at('r')}] : {self._other(e)}"
             e.line(f"  {out}[r] = {value};")
+
+    def _other(self, e: Emitter) -> str:
+        """Return what stands outside of the view as a C expression."""
+        return e.expr(cast(self.outside, self.src.dtype)) if self.outside else "0"
 
     def _vectors(self, e: Emitter, box: Box, first: list[str], base: str) -> None:
         n, out = box.vector, e.registers(self.out)
@@ -216,7 +230,7 @@ class load_global(_Global):
         with box.vectors():
             e.line("#pragma unroll")
             with e.block(f"for (int r = 0; r < {box.layout.registers}; r += {n})"):
-                e.line(f"{kind} part = {{}};")
+                e.line(f"{kind} part = {{{', '.join([self._other(e)] * n * bool(self.outside))}}};")
                 where = f"*(const {kind} *)({base} + {box.at('r')})"
                 e.line(f"if ({box.inside(first, 'r')}) part = {where};")
                 e.line("#pragma unroll")
@@ -224,9 +238,13 @@ class load_global(_Global):
 
     def simulate(self, m: Machine) -> None:
         offsets = [int(m.value(x)) for x in self.offsets]
-        shape = self.out.shape
-        values = m.load_global(self.src, offsets, (1,) * (len(offsets) - len(shape)) + shape)
-        m.define(self.out, values.reshape(shape))
+        box = (1,) * (len(offsets) - len(self.out.shape)) + self.out.shape
+        values = m.load_global(self.src, offsets, box)
+        places = [i + o for i, o in zip(np.indices(box, sparse=True), offsets, strict=True)]
+        sizes = [int(m.value(n)) for n in self.src.shape]
+        inside = [(i >= 0) & (i < n) for i, n in zip(places, sizes, strict=True)]
+        values = np.where(reduce(np.logical_and, inside), values, self.outside)
+        m.define(self.out, values.reshape(self.out.shape))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
