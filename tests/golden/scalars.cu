@@ -25,13 +25,13 @@ Scalars(int  n,
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const unsigned smem = (unsigned)__cvta_generic_to_shared(shared_memory);
   const unsigned warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  // test_golden.py:27  register_tensor
+  // test_golden.py:28  register_tensor
   unsigned counts[3];
   #pragma unroll
   for (int r = 0; r < 3; ++r) counts[r] = 5u;
-  // test_golden.py:28  register_tensor
+  // test_golden.py:29  register_tensor
   unsigned bits = 0x0;  // one bit an element
-  // test_golden.py:29  alloc
+  // test_golden.py:30  alloc
   if (threadIdx.x == 0) {
     mbarrier_init(smem + 0, 32);
     mbarrier_init(smem + 8, 32);
@@ -58,21 +58,21 @@ Scalars(int  n,
     }
     i = ((i + 1) > (total >> 1) ? (i + 1) : (total >> 1));
   }
-  // test_golden.py:41  warps 4-7
+  // test_golden.py:42  warps 4-7
   if (warp >= 4 && warp <= 7) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    // test_golden.py:42  sync
+    // test_golden.py:43  sync
     asm volatile("bar.sync 1, 128;" ::: "memory");
   }
-  // test_golden.py:43  warps 0-3
+  // test_golden.py:44  warps 0-3
   else if (warp <= 3) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 232;");
-    // test_golden.py:44  warp 2
+    // test_golden.py:45  warp 2
     if (warp == 2) {
-      // test_golden.py:45  arrive
+      // test_golden.py:46  arrive
       mbarrier_arrive(smem + ((bits >> 0 & 1) * 8u), 1);
     }
-    // test_golden.py:46  sync
+    // test_golden.py:47  sync
     asm volatile("bar.sync 2, 128;" ::: "memory");
   }
 }
