@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ladder.diagnosis import diagnose, patched
+from ladder.diagnosis import diagnose, patched, run_program
 from sphinx.errors import ExtensionError
 
 COUNT = [
@@ -58,3 +58,16 @@ def test_a_kernel_that_is_not_broken_ends_the_build(tmp_path: Path, kernel: list
     same = [COUNT[0], COUNT[0].replace("-", "+", 1)]
     with pytest.raises(ExtensionError, match="goes unnoticed"):
         diagnose(broken(tmp_path, kernel, same))
+
+
+def test_a_program_shows_what_it_says_as_it_fails(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("import sys\nassert sys.argv[1:] == ['--device', 'sim']\nsys.exit(__file__)\n")
+    assert run_program(path) == "program.py"
+
+
+def test_a_program_that_does_not_fail_ends_the_build(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("")
+    with pytest.raises(ExtensionError, match="goes unnoticed"):
+        run_program(path)

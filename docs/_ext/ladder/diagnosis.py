@@ -10,17 +10,23 @@
 
 The ``-`` lines must stand in the file once, one below the other; indentation is the file's. The
 build ends if they do not, or if the broken kernel goes unnoticed.
+
+A kernel is a step of the ladder and is run here. With ``:program:`` the file is run as it is, on
+the simulator, and what it says as it fails is shown.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
@@ -69,6 +75,15 @@ def diagnose(source: Path) -> str:
     raise ExtensionError(f"the broken kernel goes unnoticed under {SEEDS} schedules")
 
 
+def run_program(source: Path) -> str:
+    """Run the file as a program on the simulator; return what it says as it fails."""
+    command = [sys.executable, str(source), "--device", "sim"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not result.returncode:
+        raise ExtensionError("the broken program goes unnoticed")
+    return result.stderr.strip().replace(str(source), source.name)
+
+
 def _schedule(script: type) -> dict[str, int]:
     names = inspect.signature(script.__init__).parameters
     return {name: value for name, value in SCHEDULE.items() if name in names}
@@ -94,6 +109,7 @@ class Diagnosis(SphinxDirective):
 
     required_arguments = 1
     has_content = True
+    option_spec = {"program": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         root = found.root(self.env)
@@ -103,7 +119,8 @@ class Diagnosis(SphinxDirective):
         diff = list(self.content)
         try:
             lines = patched(kernel.read_text(encoding="utf-8").splitlines(), diff)
-            report = diagnose(self.write(kernel.name, "\n".join(lines) + "\n"))
+            broken = self.write(kernel.name, "\n".join(lines) + "\n")
+            report = run_program(broken) if "program" in self.options else diagnose(broken)
         except ExtensionError as error:
             raise ExtensionError(f"{self.get_location()}: {error}") from None
         change, said = "\n".join(diff), nodes.literal_block(report, report, language="none")
