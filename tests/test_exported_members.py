@@ -5,8 +5,13 @@ import subprocess
 import sys
 from types import ModuleType
 
+import pytest
+
 import tilus
-from tilus import dtypes, errors
+from tilus import dtypes, errors, ir, launch, script
+from tilus.later import Later
+
+autotune = sys.modules["tilus.autotune"]
 
 NO_NAME_OF_OURS = {"annotations"}
 
@@ -35,3 +40,27 @@ def test_import_is_light():
     code = f"import sys, tilus; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_import_waits_with_what_only_running_a_kernel_needs():
+    later = ("tilus.ops", "tilus.launch.launcher", "tilus.autotune.tuner", "tilus.simulator")
+    later += ("tilus.compiler", "tilus.runtime", "tilus.bench", "concurrent.futures", "ctypes.util")
+    code = f"import sys, tilus; print([m for m in {later} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+WAITING = [name for name, value in vars(script.Instructions).items() if isinstance(value, Later)]
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_waits_is_there(name):
+    found = getattr(tilus.Script, name)
+    assert isinstance(found, ModuleType) or issubclass(found, ir.Instruction)
+
+
+@pytest.mark.parametrize("package", [autotune, launch])
+def test_packages_have_the_names_they_promise(package):
+    assert all(getattr(package, name) for name in package.__all__)
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'x'"):
+        package.x  # noqa: B018

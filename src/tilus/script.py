@@ -7,15 +7,22 @@ A script's instructions are attributes: the unit's module (``self.tma``) or the 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tilus import frontend, ir, ops
-from tilus.autotune import Tuner, candidates
+from tilus import frontend, ir, launch
+from tilus.autotune import candidates
 from tilus.autotune.space import Axis
 from tilus.errors import LanguageError
-from tilus.launch import Call, Launcher, Run, backend, bind
+from tilus.later import Later
+
+if TYPE_CHECKING:
+    from tilus.autotune import Tuner
+    from tilus.launch import Call, Launcher, Run
+
+ops: Any = Later("tilus.ops")
 
 
 class Instructions(frontend.Inlined):
@@ -102,7 +109,7 @@ class Script(Instructions):
         if tuned - given.keys():
             return Tuned(cls, given)
         self = object.__new__(cls)
-        self._launcher, self._schedule = Launcher(), given
+        self._launcher, self._schedule = launch.Launcher(), given
         return self
 
     def __init__(self) -> None:
@@ -124,7 +131,7 @@ class Script(Instructions):
 
     def bind(self, *args: Any, **kwargs: Any) -> Call:
         """Match and check a call's arguments without running anything."""
-        return bind(frontend.kernel_function(self), args, kwargs)
+        return launch.bind(frontend.kernel_function(self), args, kwargs)
 
     def lower(self, **constants: ir.Scalar) -> ir.Kernel:
         """Return the planned kernel for compile-time arguments; needs no GPU."""
@@ -158,7 +165,9 @@ class Tuned:
     """A kernel whose schedule is still open, in whole or in part; called like a :class:`Script`."""
 
     def __init__(self, cls: type[Script], given: Mapping[str, Any]) -> None:
-        self.cls, self.given, self.tuner = cls, dict(given), Tuner(cls, given)
+        self.cls, self.given = cls, dict(given)
+        package: Any = importlib.import_module("tilus.autotune")  # what tuning needs is loaded now
+        self.tuner: Tuner = package.Tuner(cls, given)
         self._chosen: dict[tuple[object, ...], Script] = {}
         self._last: Script | None = None
 
@@ -173,12 +182,12 @@ class Tuned:
 
     def bind(self, *args: Any, **kwargs: Any) -> Call:
         """Match and check a call's arguments without running anything."""
-        return bind(frontend.kernel_function(self.cls), args, kwargs)
+        return launch.bind(frontend.kernel_function(self.cls), args, kwargs)
 
     def choose(self, *args: Any, **kwargs: Any) -> Script:
         """Return the kernel with the schedule for these arguments."""
         call = self.bind(*args, **kwargs)
-        device = backend(call)
+        device = launch.backend(call)
         key = (device, *call.constants.values(), *call.scalars.values())
         if key not in self._chosen:
             self._chosen[key] = self.cls(**self.tuner.choose(call, device))

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates in, the fastest right schedule out, the result kept on disk."""
 
-from tilus.autotune.session import Tuning
+from typing import TYPE_CHECKING
+
 from tilus.autotune.space import autotune, candidates
-from tilus.autotune.tuner import Tuner
+from tilus.later import exports
+
+if TYPE_CHECKING:
+    from tilus.autotune.session import Tuning
+    from tilus.autotune.tuner import Tuner
 
 __all__ = ["Tuner", "Tuning", "autotune", "candidates"]
+
+__getattr__ = exports(__name__, {"Tuner": "tuner", "Tuning": "session"})

@@ -1,8 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a call ``kernel(m, n, k, a, b, c)`` to a launch: bind, check, compile once, run."""
 
-from tilus.launch.arguments import Call, bind
-from tilus.launch.backends import Cuda, Program, Run, Simulator, backend
-from tilus.launch.launcher import Launcher
+from typing import TYPE_CHECKING
+
+from tilus.later import exports
+
+if TYPE_CHECKING:
+    from tilus.launch.arguments import Call, bind
+    from tilus.launch.backends import Cuda, Program, Run, Simulator, backend
+    from tilus.launch.launcher import Launcher
 
 __all__ = ["Call", "Cuda", "Launcher", "Program", "Run", "Simulator", "backend", "bind"]
+
+__getattr__ = exports(
+    __name__,
+    {
+        **dict.fromkeys(("Call", "bind"), "arguments"),
+        **dict.fromkeys(("Cuda", "Program", "Run", "Simulator", "backend"), "backends"),
+        "Launcher": "launcher",
+    },
+)
