@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The regimes on a device that tells what was done to it; the CUDA timer on events that do."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilus
 from tilus import bench, records, runtime
 from tilus.bench import Burst, CudaTimer, Series, Sustained, Window
+from tilus.errors import ArgumentError, DeviceError
 
 
 class Device:
@@ -159,3 +163,50 @@ def test_a_rest_begins_when_the_gpu_is_done(gpu):
     timer, log = gpu
     timer.rest(1.0)
     assert log == ["synchronized", "slept 1"]
+
+
+class Clock:
+    """Events on a stream whose calls take as long as ``durations`` says, one after another."""
+
+    def __init__(self, monkeypatch, durations):
+        self.durations, self.now, self.streams = list(durations), 0.0, set()
+        clock = self
+
+        class Event:
+            def __init__(self, device):
+                assert device == 0
+
+            def record(self, stream):
+                clock.streams.add(stream)
+                self.at = clock.now
+
+            def synchronize(self):
+                assert not clock.durations
+
+            def since(self, start):
+                return self.at - start.at
+
+        monkeypatch.setattr(runtime, "Event", Event)
+        monkeypatch.setattr(runtime, "require_gpu", lambda: SimpleNamespace(index=0))
+        monkeypatch.setattr(runtime, "library_stream", lambda device: 42)
+
+    def call(self):
+        self.now += self.durations.pop(0)
+
+
+def test_benchmark_func_gives_the_median_of_the_calls_after_warming_up(monkeypatch):
+    clock = Clock(monkeypatch, [100, 50, 3, 1, 2, 7, 2])
+    assert tilus.utils.benchmark_func(clock.call, warmup=2, repeat=5) == 2
+    assert clock.streams == {42}
+
+
+@pytest.mark.parametrize("counts", [{"repeat": 0}, {"warmup": -1}, {"repeat": 2.5}])
+def test_benchmark_func_refuses_counts_that_time_nothing(counts):
+    with pytest.raises(ArgumentError, match=f"{next(iter(counts))} must be an integer of at least"):
+        tilus.utils.benchmark_func(print, **counts)
+
+
+@pytest.mark.skipif(runtime.find_gpu() is not None, reason="there is a Hopper GPU")
+def test_benchmark_func_needs_a_gpu():
+    with pytest.raises(DeviceError, match="no GPU that will do"):
+        tilus.utils.benchmark_func(print)

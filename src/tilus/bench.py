@@ -18,10 +18,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Protocol
 
 from tilus import runtime
+from tilus.errors import ArgumentError
 
 Launch = Callable[[], object]
 """Queues one launch of a contender on the timer's stream and returns at once."""
@@ -167,6 +169,31 @@ class Sustained:
                 progress(f"sustained {number + 1}/{self.windows}, {name}")
                 count = math.ceil(1000 * self.window_s / latency[name])
                 yield name, timer.run(launch, count, count * latency[name])
+
+
+def benchmark_func(fn: Launch, warmup: int = 5, repeat: int = 20) -> float:
+    """Return the median time of a call of ``fn`` in milliseconds, on the first Hopper GPU.
+
+    ``fn`` is called ``warmup`` times untimed, then ``repeat`` times, each between two CUDA events
+    on the stream that is PyTorch's or CuPy's current one, else on the default stream. ``fn`` queues
+    its work there. Raises :class:`ArgumentError` for counts that time nothing,
+    :class:`DeviceError` without a GPU.
+    """
+    for name, count, least in (("warmup", warmup, 0), ("repeat", repeat, 1)):
+        if type(count) is not int or count < least:
+            rule = f"an integer of at least {least}"
+            raise ArgumentError(name, rule, repr(count), "It counts calls.")
+    gpu = runtime.require_gpu()
+    stream = runtime.library_stream(gpu.index)
+    for _ in range(warmup):
+        fn()
+    moments = [runtime.Event(gpu.index) for _ in range(repeat + 1)]
+    moments[0].record(stream)
+    for moment in moments[1:]:
+        fn()
+        moment.record(stream)
+    moments[-1].synchronize()
+    return median(end.since(start) for start, end in pairwise(moments))
 
 
 def _series(

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def exports(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a package's ``__getattr__`` (PEP 562): ``modules`` maps its names to the submodules
+def exports(module: str, sources: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of ``module`` (PEP 562); ``sources`` maps names to the modules
     that hold them."""
 
     def __getattr__(name: str) -> object:
-        if name not in modules:
-            raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        if name not in sources:
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        return getattr(importlib.import_module(sources[name]), name)
 
     return __getattr__
 

@@ -3,7 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tilus.later import exports
+
+if TYPE_CHECKING:
+    from tilus.bench import benchmark_func
+
+__all__ = ["benchmark_func", "cdiv"]
+
+__getattr__ = exports(__name__, {"benchmark_func": "tilus.bench"})
 
 
 def cdiv(a: Any, b: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilus.errors import ArgumentError, DeviceError
-from tilus.runtime import Event, profiled, stream_handle, synchronize
+from tilus.runtime import Event, library_stream, profiled, stream_handle, synchronize
 
 PLAIN = np.zeros(1)
 
@@ -23,7 +23,8 @@ def libraries(monkeypatch):
     """PyTorch with current stream 100 + device, and CuPy with current stream 7."""
     torch, cupy = ModuleType("torch"), ModuleType("cupy")
     torch.cuda = SimpleNamespace(
-        current_stream=lambda device: SimpleNamespace(cuda_stream=100 + device)
+        current_stream=lambda device: SimpleNamespace(cuda_stream=100 + device),
+        is_initialized=lambda: True,
     )
     cupy.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=7))
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -45,6 +46,14 @@ def test_then_the_current_stream_of_the_arrays_library(libraries):
 
 def test_else_the_default_stream(libraries):
     assert stream_handle(None, [PLAIN, of("torchvision"), of("builtins")], 0) == 0
+
+
+def test_the_current_stream_of_a_program_is_that_of_the_library_it_uses(libraries, monkeypatch):
+    assert library_stream(1) == 101
+    monkeypatch.setattr(sys.modules["torch"].cuda, "is_initialized", lambda: False)
+    assert library_stream(1) == 7
+    monkeypatch.delitem(sys.modules, "cupy")
+    assert library_stream(1) == 0
 
 
 @pytest.mark.parametrize("thing", ["0", 1.5, True, object()])

@@ -12,4 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Tuner", "Tuning", "autotune", "candidates"]
 
-__getattr__ = exports(__name__, {"Tuner": "tuner", "Tuning": "session"})
+__getattr__ = exports(
+    __name__, {"Tuner": "tilus.autotune.tuner", "Tuning": "tilus.autotune.session"}
+)

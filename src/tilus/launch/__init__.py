@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "Cuda", "Launcher", "Program", "Run", "Simulator", "backend", "bind"]
 
+BACKENDS = ("Cuda", "Program", "Run", "Simulator", "backend")
+
 __getattr__ = exports(
     __name__,
     {
-        **dict.fromkeys(("Call", "bind"), "arguments"),
-        **dict.fromkeys(("Cuda", "Program", "Run", "Simulator", "backend"), "backends"),
-        "Launcher": "launcher",
+        **dict.fromkeys(("Call", "bind"), "tilus.launch.arguments"),
+        **dict.fromkeys(BACKENDS, "tilus.launch.backends"),
+        "Launcher": "tilus.launch.launcher",
     },
 )

@@ -16,7 +16,7 @@ from tilus.runtime.device import (
 )
 from tilus.runtime.driver import on
 from tilus.runtime.launch import Function, Launch, load
-from tilus.runtime.stream import Event, profiled, stream_handle, synchronize
+from tilus.runtime.stream import Event, library_stream, profiled, stream_handle, synchronize
 from tilus.runtime.tensor_map import TensorMap, Tiling, encode_tensor_map
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "encode_tensor_map",
     "find_gpu",
     "gpus",
+    "library_stream",
     "load",
     "on",
     "profiled",

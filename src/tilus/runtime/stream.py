@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from tilus.errors import ArgumentError
 from tilus.runtime.driver import binding, check, on
 
+LIBRARIES = ("torch", "cupy")
+
 
 def stream_handle(stream: object, arrays: Iterable[object], device: int) -> int:
     """Return the handle of the stream to launch on.
@@ -33,13 +35,24 @@ def stream_handle(stream: object, arrays: Iterable[object], device: int) -> int:
 
 def _current_stream(arrays: Iterable[object], device: int) -> int:
     # Who made an array has imported its library: looking it up costs no import.
-    for array in arrays:
-        library = type(array).__module__.partition(".")[0]
-        if library == "torch":
-            return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
-        if library == "cupy":
-            return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
-    return 0
+    names = (type(array).__module__.partition(".")[0] for array in arrays)
+    return next((_stream_of(name, device) for name in names if name in LIBRARIES), 0)
+
+
+def library_stream(device: int) -> int:
+    """Return the handle of the current stream of PyTorch or CuPy, where the program uses one on
+    GPUs; else 0, the default stream."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return _stream_of("torch", device)
+    return _stream_of("cupy", device) if "cupy" in sys.modules else 0
+
+
+def _stream_of(library: str, device: int) -> int:
+    cuda = sys.modules[library].cuda
+    if library == "torch":
+        return int(cuda.current_stream(device).cuda_stream)
+    return int(cuda.get_current_stream().ptr)
 
 
 class Event:
