@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import tilus
-from tilus import bench, compiler, float32, int32, option
+from tilus import bench, compiler, float32, int32, option, runtime
 from tilus.autotune import Tuner, candidates
 from tilus.autotune.expected import small
 from tilus.autotune.judge import judge
@@ -464,6 +464,22 @@ def test_what_a_failing_candidate_wrote_helps_nobody(arrays):
     programs = [compiler.lower(Fill(b, 64), call.constants) for b in behaviours]
     deadlock, nothing = judge(programs, Trial("sim", call.constants, call.scalars, before, after))
     assert deadlock.startswith("raises SimulationError: deadlock") and "c is wrong" in nothing
+
+
+@pytest.mark.parametrize("kind", ["exact", "normal"])
+def test_large_arrays_are_windows_into_a_pool(monkeypatch, kind):
+    module = importlib.import_module("tilus.autotune.trial")
+    monkeypatch.setattr(module, "POOL", 6000)
+    monkeypatch.setattr(module, "WINDOW", 97)
+    array = runtime.Array(0, (128, 50), (200, 4), float32, "cuda:0")
+    made = module._draw(kind, array, np.random.default_rng(0))
+    assert made.shape == (128, 50) and made.dtype == np.float32
+    assert len(np.unique(made, axis=0)) > 120 and len(np.unique(made, axis=1).T) == 50
+    assert abs(made.mean()) < 0.1 and 0.5 < made.std() < 1.2
+    assert (set(np.unique(made)) == {-1, 0, 1}) == (kind == "exact")
+    small = runtime.Array(0, (20, 50), (200, 4), float32, "cuda:0")
+    again = [module._draw(kind, small, np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    assert (again[0] == again[1]).all() and not (again[0] == again[2]).all()
 
 
 @pytest.mark.parametrize("place", [0, 8, 12])

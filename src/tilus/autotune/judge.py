@@ -46,7 +46,8 @@ def judge(
     verdicts: list[str | None] = []
     with tempfile.TemporaryDirectory(prefix="tilus-") as folder:
         path = Path(folder, "trial")
-        path.write_bytes(pickle.dumps((list(candidates), trial), protocol=5))
+        with path.open("wb") as file:  # hundreds of megabytes: not by way of one string
+            pickle.dump((list(candidates), trial), file, protocol=5)
         while len(verdicts) < len(candidates):
             for verdict in _child(path, len(verdicts), len(candidates), limits):
                 verdicts.append(verdict)
@@ -120,7 +121,8 @@ def _environment() -> dict[str, str]:
 
 def main(path: str, start: str) -> None:
     """Judge the candidates from number ``start`` on, a line of JSON each."""
-    candidates, trial = pickle.loads(Path(path).read_bytes())
+    with Path(path).open("rb") as file:
+        candidates, trial = pickle.load(file)
     print("ready", flush=True)
     for candidate in candidates[int(start) :]:
         fault = _judge(candidate, trial)
