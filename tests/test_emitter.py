@@ -54,7 +54,7 @@ def test_names_become_identifiers(name):
 def test_helpers_are_reserved_or_unlikely_names():
     text = "".join(path.read_text() for path in GOLDEN.glob("*.cu"))
     helpers = set(re.findall(r"__forceinline__ [\w ]+ \*?(\w+)\(", text))
-    prefixes = ("mbarrier_", "tma_", "wgmma_", "prefetch_")
+    prefixes = ("mbarrier_", "tma_", "wgmma_", "mma_", "load_matrices_", "prefetch_")
     assert {h for h in helpers if not h.startswith(prefixes)} <= RESERVED
     assert {"pack", "elect_one"} <= helpers
 

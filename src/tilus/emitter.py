@@ -8,9 +8,10 @@ through the :class:`Emitter`, which implements :class:`tilus.ir.Emitter`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -44,6 +45,7 @@ from tilus.ir import (
     Stmt,
     TensorMap,
     Threads,
+    Twins,
     Var,
     While,
     as_expr,
@@ -118,6 +120,7 @@ class Emitter:
         self._taken: set[str] = set()
         self._barriers: dict[Threads, int] = {}
         self._accumulated = self._find_accumulated()
+        self._shared_by: Twins | None = None  # the twins whose code this is
 
     def source(self) -> str:
         """Return the whole translation unit."""
@@ -245,7 +248,19 @@ class Emitter:
             self.line(f"for (int r = 0; r < {count}; ++r) {name}[r] = {value};")
 
     def thread(self) -> str:
-        return f"(threadIdx.x - {self.threads.begin})" if self.threads.begin else "threadIdx.x"
+        number, begin = self._numbered("threadIdx.x", self.threads.begin)
+        return f"({number} - {begin})" if begin else number
+
+    def _numbered(self, unit: Literal["threadIdx.x", "warp"], number: int) -> tuple[str, int]:
+        """Return what C compares with to ask for thread or warp ``number``, and with which value.
+
+        In code that twins share, both count from the start of the twin.
+        """
+        if self._shared_by is None:
+            return unit, number
+        twin = self._shared_by.groups[0].threads
+        size = 1 if unit == "threadIdx.x" else 32
+        return f"({unit} % {twin.count // size})", number - twin.begin // size
 
     def sync_threads(self) -> None:
         threads = self.threads
@@ -328,10 +343,13 @@ class Emitter:
 
     def _statements(self, body: tuple[Stmt, ...]) -> None:
         chain: list[Group] = []  # the groups of one if/else chain
+        done = {group for twins in self.plan.twins.values() for group in twins.groups[1:]}
         for stmt in body:
             if not isinstance(stmt, Group):
                 chain = []
                 self._statement(stmt)
+                continue
+            if stmt in done:
                 continue
             if not all(_apart(group, stmt) for group in chain):
                 chain = []
@@ -396,33 +414,46 @@ class Emitter:
     def _group(self, stmt: Group, chained: bool) -> None:
         """Let only some threads run the body; neighbouring groups without common threads form one
         if/else chain."""
-        outer, self.threads = self.threads, stmt.threads
+        outer, twins = self.threads, self.plan.twins.get(stmt)
         alone = outer.count == 1  # the one thread is chosen already
-        header = "" if alone else f"if ({self._condition(stmt, outer)})"
+        everybody = _together(twins.groups) if twins else stmt.threads
+        header = "" if alone else f"if ({self._condition(stmt, everybody, outer)})"
         if chained:
             header = f"else {header}"
-        self.line(f"// {_place(stmt)}  {stmt.threads.role}")
+        roles = " and ".join(g.threads.role for g in (twins.groups if twins else (stmt,)))
+        self.line(f"// {_place(stmt)}  {roles}")
+        self.threads = stmt.threads
         with self.block(header):
             if stmt.registers is not None:
                 self._budget(stmt.registers)
-            self._statements(stmt.body)
+            if twins:
+                self._member(twins)
+            self._statements(twins.body if twins else stmt.body)
+        if twins:
+            self._shared_by = None
         self.threads = outer
         if stmt.threads.count < 32 and not alone:
             self.line("__syncwarp();")  # one-thread work is over: the warp goes on together
 
-    def _condition(self, stmt: Group, outer: Threads) -> str:
-        threads = stmt.threads
+    def _member(self, twins: Twins) -> None:
+        """Declare the number of the twin that runs the code."""
+        first = twins.groups[0].threads
+        number, before = f"warp / {first.count // 32}", first.begin // first.count
+        at = f"{number} - {before}" if before else number
+        self.line(f"const int {self.name(twins.member)} = {at};")
+        self._shared_by = twins
+
+    def _condition(self, stmt: Group, threads: Threads, outer: Threads) -> str:
         if stmt.elect:
             self.helper(ELECT_ONE)
-            return (
-                "elect_one()"
-                if outer.count <= 32
-                else f"warp == {threads.begin // 32} && elect_one()"
-            )
+            unit, first = self._numbered("warp", threads.begin // 32)
+            return "elect_one()" if outer.count <= 32 else f"{unit} == {first} && elect_one()"
         if threads.begin % 32 or threads.count % 32:
-            unit, first, last = "threadIdx.x", threads.begin, threads.end - 1
+            unit, first = self._numbered("threadIdx.x", threads.begin)
+            last = first + threads.count - 1
         else:
-            unit, first, last = "warp", threads.begin // 32, threads.end // 32 - 1
+            unit, first = self._numbered("warp", threads.begin // 32)
+            last = first + threads.count // 32 - 1
         if first == last:
             return f"{unit} == {first}"
         return f"{unit} <= {last}" if first == 0 else f"{unit} >= {first} && {unit} <= {last}"
@@ -459,6 +490,11 @@ class Emitter:
                     f"for (int r = 0; r < {count}; ++r) "
                     f'asm volatile("" : "+{kind}"({name}[r]) :: "memory");'
                 )
+
+
+def _together(groups: Sequence[Group]) -> Threads:
+    """Return the threads of neighbouring groups."""
+    return Threads(groups[0].threads.begin, sum(g.threads.count for g in groups))
 
 
 def identifier(name: str) -> str:

@@ -25,7 +25,15 @@ from tilus.ir.expr import (
     wrap,
 )
 from tilus.ir.facts import host_known, nonnegative
-from tilus.ir.function import Function, Kernel, Param, Plan, TensorMap, launch_integer
+from tilus.ir.function import (
+    Function,
+    Kernel,
+    Param,
+    Plan,
+    TensorMap,
+    Twins,
+    launch_integer,
+)
 from tilus.ir.instruction import (
     Constraints,
     Effect,
@@ -114,6 +122,7 @@ __all__ = [
     "Tensor",
     "TensorMap",
     "Threads",
+    "Twins",
     "Var",
     "Wait",
     "While",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tilus.dtypes import DType
 from tilus.errors import ArgumentError, Location
 from tilus.ir.expr import Expr, Scalar, Var, evaluate
-from tilus.ir.stmt import Stmt
+from tilus.ir.stmt import Group, Stmt
 from tilus.ir.tensor import BarrierArray, GlobalTensor, RegisterTensor, SharedBuffer, Threads
 
 if TYPE_CHECKING:
@@ -88,6 +88,15 @@ class TensorMap:
 
 
 @dataclass(frozen=True, eq=False)
+class Twins:
+    """Neighbouring groups that share ``body``, in which ``member`` is the number of the group."""
+
+    groups: tuple[Group, ...]
+    member: Var
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What the passes decided: layouts, places in shared memory (bytes from its start), tensor
     maps.
@@ -95,6 +104,7 @@ class Plan:
     ``bits`` holds the replicated tensors whose elements are 0 or 1 and live as bits of one word,
     ``nonnegative`` the variables that are never negative, for which C's division is Python's.
     ``scratch`` holds where the shared memory lies that instructions of a group use while they run.
+    ``twins`` holds, by the first of them, the groups that share their machine code.
     """
 
     registers: Mapping[RegisterTensor, RegisterLayout]
@@ -105,6 +115,7 @@ class Plan:
     bits: frozenset[RegisterTensor] = frozenset()
     nonnegative: frozenset[Var] = frozenset()
     scratch: Mapping[Threads, int] = field(default_factory=dict)
+    twins: Mapping[Group, Twins] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from tilus.passes.checks import check, check_tiles
 from tilus.passes.layouts import choose_layouts
 from tilus.passes.placement import place, scratch_bytes
 from tilus.passes.rings import unroll_rings
+from tilus.passes.twins import find_twins
 from tilus.passes.values import find_bits, find_nonnegative
 
 
@@ -24,6 +25,8 @@ def plan(function: Function) -> Kernel:
     check_tiles(function, layouts.registers)  # registers a thread
     scratch = scratch_bytes(function, layouts.registers)  # shared memory of instructions
     places, begins, total = place(function, layouts.shared, scratch)  # all of it, within the limit
+    bits, nonnegative = find_bits(function), find_nonnegative(function)
+    twins = find_twins(function, layouts.registers, (bits, nonnegative))  # groups that share code
     return Kernel(
         function,
         Plan(
@@ -32,8 +35,9 @@ def plan(function: Function) -> Kernel:
             places=places,
             tensor_maps=layouts.tensor_maps,
             shared_bytes=total,
-            bits=find_bits(function),
-            nonnegative=find_nonnegative(function),
+            bits=bits,
+            nonnegative=nonnegative | {t.member for t in twins.values()},
             scratch=begins,
+            twins=twins,
         ),
     )

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that share machine code: found where they are alike, and then right for each of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.kernels import script
+from tests.products import SMALL, execute, version
+
+from tilus import compiler, float32, int32, ir
+from tilus.emitter import emit
+
+
+def groups(kernel):
+    """Return the thread groups that hold code of their own, and the twins of each."""
+    found = [s for s in ir.walk(kernel.function.body) if isinstance(s, ir.Group) and not s.elect]
+    return found, [kernel.plan.twins.get(group) for group in found]
+
+
+def apart(kernel):
+    """Return the kernel with the shared body written out for each of its groups."""
+    bodies = {
+        group: (number, twins)
+        for twins in kernel.plan.twins.values()
+        for number, group in enumerate(twins.groups)
+    }
+
+    def change(stmt):
+        if stmt.location is None or stmt not in originals:
+            return (stmt,)
+        number, twins = bodies[originals[stmt]]
+        value = ir.as_expr(number, int32)
+        member = ir.Declare(location=stmt.location, var=twins.member, value=value)
+        return (replace(stmt, body=(member, *twins.body)),)
+
+    originals = {group: group for group in bodies}
+    body = tuple(new for stmt in kernel.function.body for new in change(stmt))
+    return replace(kernel, function=replace(kernel.function, body=body))
+
+
+@pytest.mark.parametrize("name", ["v4", "v5"])
+def test_the_shared_code_is_right_for_both_consumer_groups(name):
+    kernel = compiler.lower(version(name)(**SMALL[name]), {"n_size": 24, "k_size": 80})
+    shared = apart(kernel)
+    assert len(kernel.plan.twins) == 1
+    changed = [a is not b for a, b in zip(kernel.function.body, shared.function.body, strict=True)]
+    assert sum(changed) == 2
+    for schedule in ("timed", "late", "random"):
+        execute(shared, 200, 24, 80, schedule=schedule)
+
+
+@pytest.mark.parametrize("name", ["v4", "v5"])
+def test_shared_code_is_written_once(name):
+    source = emit(compiler.lower(version(name)(**SMALL[name]), {"n_size": 24, "k_size": 80}))
+    assert source.count("  wait_group") == (1 if name == "v4" else 2)
+    assert "warp / 4" in source and "member" in source
+
+
+def pair(*, columns=(8, 8), scale=(2, 2), begin=(0, 32), sync=False, step=1.0):
+    """Return a kernel of two groups that store a tile each; the arguments make them differ."""
+
+    def kernel(self, c_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        gc = self.global_view(c_ptr, dtype=float32, shape=[64, 8])
+        for half in (0, 1):
+            with self.thread_group(thread_begin=begin[half], num_threads=32):
+                tile = self.register_tensor(dtype=float32, shape=[32, columns[half]], init=1.0)
+                value: int32 = self.blockIdx.x * scale[half] + half
+                if value > 5:
+                    tile = tile + step
+                if sync:
+                    self.sync()
+                self.store_global(gc, tile, offsets=[32 * half, 0])
+
+    return script(kernel).lower()
+
+
+def test_alike_groups_are_twins():
+    found, twins = groups(pair())
+    assert twins[0].groups == tuple(found) and twins[1] is None
+
+
+def test_a_factor_may_step_like_any_number():
+    assert pair(scale=(2, 3)).plan.twins
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [{"columns": (8, 16)}, {"begin": (0, 64)}, {"begin": (32, 64), "sync": True}],
+    ids=["tile", "apart", "barrier"],
+)
+def test_groups_that_differ_are_none(difference):
+    assert not pair(**difference).plan.twins
+
+
+def test_four_groups_with_equal_steps_share_their_code(backend):
+    def quarters(self, c_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 5
+        gc = self.global_view(c_ptr, dtype=float32, shape=[4, 32])
+        for i in range_of_four:
+            with self.thread_group(thread_begin=32 * i + 32, num_threads=32):
+                tile = self.register_tensor(dtype=float32, shape=[1, 32], init=0.0)
+                number: int32 = 3 * i + 1
+                while number > 0:
+                    tile = tile + 2.0
+                    number -= 1
+                self.store_global(gc, tile, offsets=[i, 0])
+
+    range_of_four = (0, 1, 2, 3)
+    kernel = script(quarters)
+    assert [len(t.groups) for t in kernel.lower().plan.twins.values()] == [4]
+    c = np.full((4, 32), np.nan, np.float32)
+    backend.run(kernel, c)
+    assert (c == np.array([[2], [8], [14], [20]])).all()
