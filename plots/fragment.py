@@ -8,6 +8,7 @@ The layouts are the plan's, which the compiler emits. On a page: ``.. chart:: fr
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
@@ -64,20 +65,20 @@ def _shade(warp: int, colours: Theme) -> str:
 
 def _zoom(ax: Axes, layout: RegisterLayout, rows: int, columns: int, colours: Theme) -> None:
     """Draw thread and register of each element of the tile's corner; one thread's stand out."""
-    held = holders(layout)
+    held, fills = holders(layout), np.zeros((rows, columns, 4))
     for row in range(rows):
         for column in range(columns):
             thread, register = held[(row, column)][0]
             mine = thread == 0
-            fill = colours.compute if mine else to_rgba(colours.muted, 0.12 + 0.16 * (thread % 2))
-            ax.barh(row, 1, 1, left=column - 0.5, fc=fill, ec=colours.page, lw=0.6)
+            pale = to_rgba(colours.muted, 0.12 + 0.16 * (thread % 2))
+            fills[row, column] = to_rgba(colours.compute) if mine else pale
             ink = colours.on_bar if mine else colours.ink
             text = {"ha": "center", "va": "center_baseline", "fontsize": 6.5, "color": ink}
-            ax.text(column, row, f"{thread}.{register}", **text)
-    ax.set_xlim(-0.5, columns - 0.5)
-    ax.set_ylim(rows - 0.5, -0.5)
-    ax.set_xticks(range(columns))
-    ax.set_yticks(range(rows))
+            ax.text(column + 0.5, row + 0.5, f"{thread}.{register}", **text)
+    ax.pcolormesh(fills, edgecolors=colours.page, lw=0.6)
+    ax.set_ylim(rows, 0)
+    ax.set_xticks(np.arange(columns) + 0.5, range(columns))
+    ax.set_yticks(np.arange(rows) + 0.5, range(rows))
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, labelsize=8)
     ax.set_title("thread.register", fontsize=9.5)

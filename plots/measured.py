@@ -17,6 +17,12 @@ def problems(record: Record, version: str) -> list[Problem]:
     return sorted(timed, key=lambda p: (-p[0] * p[1] * p[2], p))
 
 
+def versions(record: Record) -> list[str]:
+    """Return the steps of the ladder in a record, in their order; a rival has no class."""
+    kernels = record.sources["kernels"]
+    return sorted(name for name, kernel in kernels.items() if "class" in kernel)
+
+
 def size(m: int, n: int, k: int) -> str:
     """Return the size as people write it: ``8192³`` or ``1000×904×520``."""
     return f"{m}³" if m == n == k else f"{m}×{n}×{k}"

@@ -1,18 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""V3's figures show what the simulator ran and what the record holds, and nothing else."""
+"""Figures show what the kernels, the simulator and the records hold, and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import fixture
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
-import plot_v3
-from tilus import records
+import against_cublas
+import fragment
+import predicted
+import raster
+import ring
+import shared_map
+import simulated
+import timelines
+from style import THEMES
+from tilus import layout, prediction, records, timeline
 from tilus.records import Record
+from tilus.simulator import Costs
+
+VERSIONS = list(simulated.SCHEDULES)
+DRAWN = [
+    *(getattr(timelines, name) for name in [*VERSIONS, "ladder"]),
+    *(getattr(ring, name) for name in VERSIONS[1:]),
+    *(getattr(shared_map, name) for name in [*VERSIONS, "swizzle"]),
+    *(fragment.wgmma, fragment.mma, raster.v4),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -22,32 +42,228 @@ def closed() -> Iterator[None]:
     plt.close("all")
 
 
-def lengths() -> list[float]:
-    """Return the lengths of the bars of the current figure."""
-    return [float(bar.get_width()) for bar in plt.gca().patches]
+@pytest.fixture
+def ladder(tmp_path: Path) -> str:
+    """Return the path of a made-up record of V3, V5 and cuBLAS, which took the time it takes."""
+    data = fixture.record().data
+    rows: list[dict[str, Any]] = []
+    for row in data["measurements"]:
+        rows.append(row)
+        if row["version"] == "v3":
+            rows.append({**_shorter(row, 0.8), "version": "v5", "schedule": V5_SCHEDULE})
+    kernels = {**data["sources"]["kernels"], "v5": V5}
+    sources = {**data["sources"], "kernels": kernels}
+    path = tmp_path / "ladder.json"
+    records.write(Record({**data, "sources": sources, "measurements": rows}), path)
+    return str(path)
 
 
-def test_every_stage_is_loaded_and_multiplied_once_a_tile() -> None:
-    placed = [(lane, event.kind) for lane, event in plot_v3._placed(plot_v3.trace())]
-    stages = [lane for lane in plot_v3.STAGE_LANES for _ in range(2)]
-    assert len([p for p in placed if p == ("tensor cores", "compute")]) == plot_v3.TILES
-    for kind in ("copy", "compute"):
-        found = [lane for lane, k in placed if k == kind and lane.startswith("stage")]
-        assert sorted(found) == sorted([*stages, "stage 0", "stage 1"])
+V5_SCHEDULE = simulated.SCHEDULES["v5"]
+V5 = {
+    "file": "examples/hopper_matmul/matmul_v5.py",
+    "class": "MatmulWGMMAV5",
+    "sha256": fixture.NOTHING,
+    "generated": [
+        {
+            "schedule": V5_SCHEDULE,
+            "arguments": {"n_size": 8192, "k_size": 8192},
+            "sha256": fixture.NOTHING,
+            "facts": {
+                "threads": 288,
+                "registers": 168,
+                "shared_bytes": 131136,
+                "blocks_per_sm": 1,
+                "compile_s": 0.1,
+            },
+        }
+    ],
+}
 
 
-def test_a_product_begins_after_its_load() -> None:
-    loaded: dict[str, float] = {}
-    for lane, event in plot_v3._placed(plot_v3.trace()):
-        if event.kind == "copy":
-            loaded[lane] = event.end
-        elif event.kind == "compute" and lane in plot_v3.STAGE_LANES:
-            assert event.start >= loaded.pop(lane)
+def _shorter(row: dict[str, Any], factor: float) -> dict[str, Any]:
+    times = [factor * ms for ms in row["latency_ms"]]
+    clock = {"sm_mhz": [1500.0, 1510.0, 1490.0]} if row["regime"] == "sustained" else {}
+    return {**row, "latency_ms": times, "vs_cublas": row["vs_cublas"] / factor, **clock}
 
 
-def test_the_record_is_what_is_drawn(tmp_path: Path) -> None:
+def lengths(ax: Any = None) -> list[float]:
+    """Return the lengths of the bars of the current axes."""
+    return [float(bar.get_width()) for bar in (ax or plt.gca()).patches]
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_every_figure_can_be_drawn(draw: Any) -> None:
+    for name in THEMES:
+        draw(name)
+        assert any(ax.has_data() for ax in plt.gcf().axes)
+    plt.gcf().canvas.draw()
+
+
+# ---- timelines ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_tile_is_loaded_and_multiplied_in_its_stage(version: str) -> None:
+    rows = {row.label.split("\n")[0]: row for row in timelines.rows(simulated.run(version))}
+    stages = [row for label, row in rows.items() if label.startswith("stage")]
+    depth, groups = len(stages), 2 if version in ("v4", "v5") else 1
+    assert depth == (1 if version in ("v0", "v1") else simulated.STAGES)
+    for i, row in enumerate(stages):
+        tiles = [e.tile for e in row.events if e.kind == "copy"]
+        assert tiles == list(range(i, simulated.TILES, depth))
+        for tile in tiles:
+            copy, *readers = [e for e in row.events if e.tile == tile]
+            assert readers and all(e.start >= copy.end for e in readers)
+    products = [e.tile for e in rows["tensor cores"].events]
+    assert sorted(products) == sorted(list(range(simulated.TILES)) * groups)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_tensor_cores_are_busy_for_as_long_as_their_flop_take(version: str) -> None:
+    rate = Costs().mma_flop if version == "v0" else Costs().wgmma_flop
+    flop = 2 * 128 * 128 * 64 * simulated.TILES
+    result = simulated.run(version)
+    assert timelines.busy(result) == pytest.approx(flop / rate / result.cycles)
+    assert 0.2 < timelines.busy(result) < 1
+
+
+def test_versions_stand_on_one_scale() -> None:
+    timelines.v3("light")
+    limits = {ax.get_xlim() for ax in plt.gcf().axes}
+    assert len(limits) == 1
+    assert limits.pop()[1] >= max(simulated.run(v).cycles for v in ("v2", "v3"))
+
+
+def test_roles_are_lanes() -> None:
+    labels = [row.label.replace("\n", " ") for row in timelines.rows(simulated.run("v4"))]
+    assert labels[0] == "warp 8 loads"
+    assert {"warps 0-3 computes", "warps 4-7 computes"} < set(labels)
+    assert timelines.rows(simulated.run("v2"))[0].label == "warps 0-3\nloads, computes"
+
+
+# ---- ring ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_phases_follow_each_other_until_the_end(version: str) -> None:
+    result = simulated.run(version)
+    for label in {s.label for s in result.barriers}:
+        phases = list(ring.phases(result.barriers, label, result.cycles))
+        assert [p.number for p in phases] == list(range(len(phases)))
+        edges = [p.start for p in phases] + [result.cycles]
+        assert [p.end for p in phases] == edges[1:]
+        assert all(0 <= x <= 1 for p in phases for x in p.lacks)
+
+
+def test_a_barrier_of_two_groups_has_half_of_its_arrivals_after_the_first() -> None:
+    result = simulated.run("v4")
+    first = next(ring.phases(result.barriers, "empty[0]", result.cycles))
+    assert first.lacks[:3] == (1, 0.5, 0)
+
+
+def test_barriers_tell_full_and_empty() -> None:
+    states = simulated.run("v3").barriers
+    assert ring.role(states, "consumer_barriers") == "full"
+    assert ring.role(states, "producer_barriers") == "empty"
+
+
+@pytest.mark.parametrize("version", ["v3", "v4", "v5"])
+def test_a_stage_is_full_when_its_barrier_says_so(version: str) -> None:
+    result = simulated.run(version)
+    array = next(s.array for s in result.barriers if ring.role(result.barriers, s.array) == "full")
+    for span in timeline.stages(result.events):
+        if span.state == "filling":
+            barrier = timeline.at(result.barriers, span.end)[f"{array}[{span.stage}]"]
+            assert barrier.phase == span.tile // simulated.STAGES + 1
+            before = timeline.at(result.barriers, span.end - 1)[barrier.label]
+            assert before.bytes > 0 and before.phase == barrier.phase - 1
+
+
+# ---- raster -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["v3", "v4"])
+def test_each_tile_is_visited_once(version: str) -> None:
+    tiles = raster.visits(version, 2048)
+    assert len(tiles) == 256 and set(tiles) == {(i, j) for i in range(16) for j in range(16)}
+
+
+def test_v3_goes_down_the_columns_and_v4_in_groups_of_eight_rows() -> None:
+    assert raster.visits("v3", 2048)[:17] == (*((i, 0) for i in range(16)), (0, 1))
+    assert raster.visits("v4", 2048)[:9] == (*((i, 0) for i in range(8)), (0, 1))
+
+
+def test_working_set_counts_each_panel_once() -> None:
+    read = raster.working_set([(0, 0), (0, 1), (1, 1)], (128, 256), 64)
+    assert (read.a_panels, read.b_panels) == (2, 2)
+    assert read.nbytes == 2 * 64 * (2 * 128 + 2 * 256)
+
+
+def test_a_wave_of_v4_reads_less() -> None:
+    waves = [raster.visits(version)[: raster.SMS] for version in ("v3", "v4")]
+    column, group = (raster.working_set(tiles, (128, 128), raster.SIZE) for tiles in waves)
+    assert (column.a_panels, column.b_panels) == (64, 3)
+    assert (group.a_panels, group.b_panels) == (8, 17)
+
+
+# ---- shared memory and fragments ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_parts_of_shared_memory_do_not_overlap(version: str) -> None:
+    script = simulated.step(version)
+    plan = script.lower(n_size=script.block_n, k_size=512).plan
+    parts = shared_map.parts(plan)
+    assert all(a.begin + a.nbytes <= b.begin for a, b in pairwise(parts))
+    assert parts[0].begin == 0 and parts[-1].begin + parts[-1].nbytes <= plan.shared_bytes
+    tiles = sum(p.nbytes for p in parts if not p.barrier)
+    assert tiles == sum(buffer.nbytes for buffer in plan.shared)
+
+
+def test_the_swizzle_spreads_a_column_over_all_banks_and_stays_in_its_line() -> None:
+    shape = (128, 64)
+    plain = shared_map.chunks(layout.SharedLayout(shape, 2))
+    spread = shared_map.chunks(layout.SharedLayout(shape, 2, layout.Swizzle.B128))
+    assert {plain[row, 0][1] for row in range(8)} == {0}
+    assert {spread[row, 0][1] for row in range(8)} == set(range(8))
+    assert plain.keys() == spread.keys()
+    assert all(plain[at][0] == spread[at][0] for at in plain)
+
+
+def test_each_element_of_the_accumulator_has_one_holder() -> None:
+    held = fragment.holders(fragment.tile("v1", "acc"))
+    assert len(held) == 128 * 128 and all(len(who) == 1 for who in held.values())
+    assert held[0, 0] == [(0, 0)] and held[8, 1] == [(0, 3)] and held[16, 0] == [(32, 0)]
+
+
+def test_mma_accumulates_as_wgmma_does_in_the_first_warp() -> None:
+    warp, group = (fragment.holders(fragment.tile(v, "acc")) for v in ("v0", "v1"))
+    assert all(warp[i, j] == group[i, j] for i in range(16) for j in range(16))
+
+
+# ---- records ------------------------------------------------------------------------------------
+
+
+def test_the_ladder_shows_each_step_once(ladder: str) -> None:
+    against_cublas.speed("dark", ladder)
+    expected = [2 * 8192**3 / ms / 1e9 for ms in (2.5, 2.0, 2.0)]
+    assert lengths() == pytest.approx(expected)
+    assert [t.get_text() for t in plt.gca().get_yticklabels()] == ["V3", "V5", "cuBLAS"]
+    texts = [t.get_text() for t in plt.gca().texts]
+    assert texts[0] == f"{expected[0]:.0f} TFLOPS, 2.50 ms, 0.80×"
+
+
+def test_other_sizes_are_ratios(ladder: str) -> None:
+    found = against_cublas.ratios(records.load(Path(ladder)))
+    assert list(found) == ["8192³", "4096³", "1000×904×520"]
+    assert found["4096³"] == pytest.approx({"v3": 0.8, "v5": 1.0})
+    against_cublas.sizes("light", ladder)
+    assert [t.get_text() for t in plt.gca().texts] == ["0.80", "1.00"] * 3
+
+
+def test_a_step_by_itself_is_what_its_record_says(tmp_path: Path) -> None:
     records.write(fixture.record(), tmp_path / "v3.json")
-    plot_v3.performance("dark", str(tmp_path / "v3.json"))
+    against_cublas.v3("dark", str(tmp_path / "v3.json"))
     expected = [2 * m * n * k / (f * ms) / 1e9 for f in (1.25, 1) for m, n, k, ms in fixture.SIZES]
     assert sorted(lengths()) == pytest.approx(sorted(expected * 2))
 
@@ -55,6 +271,20 @@ def test_the_record_is_what_is_drawn(tmp_path: Path) -> None:
 def test_a_record_without_cublas_is_drawn(tmp_path: Path) -> None:
     data = fixture.record().data
     alone = [row | {"vs_cublas": None} for row in data["measurements"] if row["version"] == "v3"]
-    records.write(Record({**data, "measurements": alone}), tmp_path / "v3.json")
-    plot_v3.performance("light", str(tmp_path / "v3.json"))
+    path = tmp_path / "v3.json"
+    records.write(Record({**data, "measurements": alone}), path)
+    against_cublas.v3("light", str(path))
     assert len(lengths()) == 2 * len(fixture.SIZES)
+    plt.close("all")
+    against_cublas.speed("light", str(path))
+    assert len(lengths()) == 1 and "×" not in plt.gca().texts[0].get_text()
+
+
+def test_a_prediction_stands_beside_its_measurement(ladder: str) -> None:
+    found = predicted.compared(records.load(Path(ladder)), "sustained")
+    assert list(found) == ["v3", "v5"]
+    assert found["v5"].recorded and found["v5"].mhz == 1500
+    assert not found["v3"].recorded and found["v3"].mhz == prediction.PEAK_MHZ
+    predicted.sustained("dark", ladder)
+    drawn = [c.predicted_ms for c in found.values()] + [c.measured_ms for c in found.values()]
+    assert np.allclose(lengths(), drawn)
