@@ -26,8 +26,8 @@ def v3() -> found.Found:
 @pytest.mark.parametrize(
     ("field", "picks", "text"),
     [
-        ("latency_ms", ["m=8192", "burst"], "2.500 ms"),
-        ("tflops", ["m=8192", "sustained"], "440 TFLOPS"),
+        ("latency_ms", ["m=8192", "burst"], "2.500\N{NO-BREAK SPACE}ms"),
+        ("tflops", ["m=8192", "sustained"], "440\N{NO-BREAK SPACE}TFLOPS"),
         ("vs_cublas", ["n=904", "regime=burst"], "0.800×"),
         ("processes", ["n=904", "burst"], "median of three fresh processes"),
     ],
@@ -82,7 +82,7 @@ def test_a_page_without_the_record(tmp_path: Path) -> None:
 def test_a_record_that_comes_later_is_seen(tmp_path: Path) -> None:
     build(tmp_path, PAGE, with_record=False)
     html = build(tmp_path, PAGE, with_record=True)
-    assert '<span class="measured">440 TFLOPS</span>' in html
+    assert '<span class="measured">440\N{NO-BREAK SPACE}TFLOPS</span>' in html
     assert "recorded on 1999-12-31, FIXTURE GPU" in html
     assert "num_stages 4" in html
 

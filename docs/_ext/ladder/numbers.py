@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tilus.records import Summary
 
 FORMATS = {
-    "latency_ms": "{:.3f} ms",
-    "tflops": "{:.0f} TFLOPS",
+    "latency_ms": "{:.3f}\N{NO-BREAK SPACE}ms",
+    "tflops": "{:.0f}\N{NO-BREAK SPACE}TFLOPS",
     "vs_cublas": "{:.3f}×",
 }
 """The numbers of a problem, in the order of a table's columns."""
