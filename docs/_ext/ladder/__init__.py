@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ladder import (
     charts,
+    costs,
     diagnosis,
     evidence,
     excerpt,
@@ -31,6 +32,7 @@ def setup(app: Sphinx) -> dict[str, object]:
         evidence,
         predictions,
         charts,
+        costs,
         diagnosis,
         gallery,
         reference,
