@@ -48,9 +48,7 @@ class MatmulWGMMA(tilus.Script):
 
         for offset_k in self.range(0, k_size, self.block_k):
             with self.single_thread():
-                self.mbarrier.arrive_and_expect_tx(
-                    barrier, transaction_bytes=sa.nbytes + sb.nbytes
-                )
+                self.mbarrier.arrive_and_expect_tx(barrier, transaction_bytes=sa.nbytes + sb.nbytes)
                 self.tma.global_to_shared(
                     src=ga, dst=sa, offsets=[offset_m, offset_k], mbarrier=barrier
                 )
