@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from ring import Ring, matrices
+from ring_kernel import Ring, matrices
 
 from tilus import simulator
 from tilus.errors import SimulationError

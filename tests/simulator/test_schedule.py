@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from ring import Ring, matrices
+from ring_kernel import Ring, matrices
 from small import do, group, place, run
 
 from tilus import ir, simulator
