@@ -20,6 +20,7 @@ from sphinx import addnodes
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+import tilus.ops  # noqa: F401  (defines the instructions; tilus by itself waits with that)
 from tilus import Script
 from tilus.ir import Instruction, instructions
 
