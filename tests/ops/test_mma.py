@@ -49,8 +49,12 @@ class Product(tilus.Script):
         b = self.load_shared(sb.transpose() if self.b_turned else sb)
         if self.form == "in place":
             acc = self.register_tensor(dtype=float32, shape=[m, n], init=0.0)
-            for _ in range(self.turns):
+            for _ in self.range(self.turns):
                 self.dot(a, b, acc, out=acc)
+        elif self.form == "carried":
+            acc = self.register_tensor(dtype=float32, shape=[m, n], init=0.0)
+            for _ in self.range(self.turns):
+                acc = self.dot(a, b, acc)
         elif self.form == "returned":
             acc = self.dot(a, b)
             acc = self.dot(a, b, acc)
@@ -83,8 +87,9 @@ def test_dot_writes_where_it_is_told(backend, form, times):
     assert np.array_equal(c, times * expected)
 
 
-def test_dot_adds_in_a_loop(backend):
-    c, expected = run(backend, 32, 16, 32, turns=5)
+@pytest.mark.parametrize("form", ["in place", "carried"])
+def test_dot_adds_in_a_loop(backend, form):
+    c, expected = run(backend, 32, 16, 32, turns=5, form=form)
     assert np.array_equal(c, 5 * expected)
 
 
