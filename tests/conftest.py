@@ -8,9 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import tilus
 from tilus import runtime
+
+# A machine that does other things meanwhile is slow now and then: no example has to be quick.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 class Backend:

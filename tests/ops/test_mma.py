@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels import script
 from tests.ops.lanes import Lanes, instruction, wavefronts, written_by
@@ -185,7 +185,6 @@ def test_fragments_are_those_of_the_ptx_isa(rows, columns, spare):
             assert c[thread, r].tolist() == [row, first + block_n * 8 + column]
 
 
-@settings(deadline=None)
 @given(
     m=st.integers(1, 12).map(lambda i: 16 * i),
     n=st.integers(1, 16).map(lambda i: 8 * i),

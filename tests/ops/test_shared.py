@@ -116,7 +116,7 @@ def check(kernel, op, nth=0, begin=0):
     return lanes.accesses
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     dtype=st.sampled_from(list(NUMPY)),
     shape=st.sampled_from([(32, 32), (64, 64), (16, 24), (8, 128), (128, 16), (48, 40), (96, 8)]),

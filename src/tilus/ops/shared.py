@@ -131,9 +131,8 @@ class Copy:
         return self.e.register_layout(self.registers)
 
     def _access(self) -> Access:
-        nbytes, several = self.shared.dtype.nbytes, len(self.shared.buffer.shape) > 2
-        alignment = self._tile_size * nbytes if several else 16
-        return access(self._places(), nbytes, alignment, self.e.threads.begin)
+        # Tiles that follow one another stay aligned: they are made of whole accesses.
+        return access(self._places(), self.shared.dtype.nbytes, begin=self.e.threads.begin)
 
     def _tile(self) -> SharedTensor:
         """Return the whole tile that the tensor is, or lies in as a row."""
