@@ -182,11 +182,23 @@ class Sim:
         tilus.option.device(before)
 
 
+GUARD = 64  # elements before and behind an array
+
+
+def guarded(dtype, shape):
+    """Return an array with other memory around it, which is full of 77."""
+    size = int(np.prod(shape))
+    return np.full(size + 2 * GUARD, 77, dtype.numpy)[GUARD : GUARD + size].reshape(shape)
+
+
 def copied(backend, dtype, shape, view, i, j, warps):
     """Copy a box and return what came out and what should have."""
-    a = np.arange(1, np.prod(view) + 1).reshape(view).astype(dtype.numpy)
-    c = np.zeros_like(a)
+    a, c = guarded(dtype, view), guarded(dtype, view)
+    a[...] = np.arange(1, np.prod(view) + 1).reshape(view).astype(dtype.numpy)
+    c[...] = 0
     backend.run(copy_class(dtype)(shape, view, warps), i, j, a, c)
+    around = np.split(c.base, [GUARD, GUARD + c.size])
+    assert (around[0] == 77).all() and (around[2] == 77).all()
     full = (1,) * (len(view) - len(shape)) + shape
     tile, wanted = np.zeros(full, a.dtype), np.zeros_like(a)
     for at in np.ndindex(full):
@@ -206,6 +218,11 @@ def copied(backend, dtype, shape, view, i, j, warps):
     [
         ((64,), (100,), 0, 0),
         ((64,), (100,), 3, 60),
+        ((64,), (100,), 60, 3),
+        ((64,), (101,), 0, 40),
+        ((64,), (101,), 40, 0),
+        ((8, 16), (20, 32), 4, 24),
+        ((8, 16), (20, 32), 24, 4),
         ((64,), (100,), -8, 16),
         ((8, 16), (20, 32), 4, 8),
         ((8, 16), (20, 33), 16, 17),
@@ -261,7 +278,7 @@ def test_load_global_refuses():
         self.load_global(ga, offsets=[0], shape=[1001])
 
     for kernel, message in (
-        (view, "load_global: src must be a view made by self.global_view"),
+        (view, "load_global: src must be a view"),
         (rank, "load_global: src must be a tile of 1 dimensions or fewer"),
         (registers, "at most 192 registers a thread, got 1001 .*32 threads do not divide it"),
     ):
