@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "docs" / "_build" / "html"
 SHOWN = ("hopper_matmul/matmul_v*.py", "first_kernels/*.py")
-EXAMPLES = sorted(p for pattern in SHOWN for p in (ROOT / "examples").glob(pattern))
+EXAMPLES_FOLDER = ROOT / "examples"
+EXAMPLES = sorted(p for pattern in SHOWN for p in EXAMPLES_FOLDER.glob(pattern))
+VERSIONS = [p.stem.removeprefix("matmul_") for p in EXAMPLES if p.stem.startswith("matmul_v")]
+ANATOMY = [
+    "The problem",
+    "The whole kernel",
+    "What changed",
+    "Why it works",
+    "Walk through the code",
+    "Performance",
+    "What is next",
+]
 pytestmark = pytest.mark.timeout(900)
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
@@ -36,13 +48,43 @@ def site() -> Path:
     return SITE
 
 
-def test_v3s_page_has_what_it_promises(site: Path) -> None:
-    html = (site / "tutorials" / "matmul-hopper" / "v3.html").read_text(encoding="utf-8")
-    text = re.sub(r"<[^>]+>", "", html)
-    assert "class MatmulWGMMAV3" in text
-    assert text.count("stage = (stage + 1) % self.num_stages") == 3 + 2 + 1 + 1
-    assert len(re.findall(r'src="[^"]+timelines-v3-(light|dark)', html)) == 2
-    assert "simulated" in text
+def page_of(site: Path, version: str) -> str:
+    """Return the HTML of a step's page."""
+    page = site / "tutorials" / "matmul-hopper" / f"{version}.html"
+    return page.read_text(encoding="utf-8")
+
+
+def plain(html: str) -> str:
+    """Return a page's text."""
+    return unescape(re.sub(r"<[^>]+>", "", html))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_step_has_its_anatomy(site: Path, version: str) -> None:
+    titles = re.findall(r"<h2>(.*?)<a", page_of(site, version))
+    parts = [part for title in titles for part in ANATOMY if title.startswith(part)]
+    assert parts == ANATOMY
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_step_has_what_it_promises(site: Path, version: str) -> None:
+    html = page_of(site, version)
+    source = (EXAMPLES_FOLDER / "hopper_matmul" / f"matmul_{version}.py").read_text()
+    kernel = re.findall(r"^class (\w+)\(tilus\.Script\)", source, re.MULTILINE)
+    python = "".join(re.findall(r'<div class="highlight-python.*?</pre>', html, re.DOTALL))
+    assert f"class {kernel[0]}(tilus.Script)" in plain(python)
+    assert html.count('<div class="ladder-diff') == (version != "v0")
+    assert len(re.findall(rf'src="[^"]+timelines-{version}-(light|dark)', html)) == 2
+    assert re.search(rf'href="[^"]+_downloads/[^"]+/matmul_{version}\.py"', html)
+    assert f'href="../../gallery/hopper_matmul/matmul_{version}.html"' in html
+    assert 'href="../../reference/instructions.html#tilus.ops.' in html
+
+
+def test_v3_shows_each_role_and_its_ring(site: Path) -> None:
+    html = page_of(site, "v3")
+    python = "".join(re.findall(r'<div class="highlight-python.*?</pre>', html, re.DOTALL))
+    assert plain(python).count("stage = (stage + 1) % self.num_stages") == 3 + 2 + 1 + 1
+    assert len(re.findall(r'src="[^"]+ring-v3-(light|dark)', html)) == 2
     assert 'href="../../reference/instructions.html#tilus.ops.wgmma.mma"' in html
 
 

@@ -17,7 +17,7 @@ from sphinx.errors import ExtensionError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "hopper_matmul"
-STEPS = [("v1", "v2"), ("v2", "v3"), ("v3", "v4"), ("v4", "v5")]
+STEPS = [("v0", "v1"), ("v1", "v2"), ("v2", "v3"), ("v3", "v4"), ("v4", "v5")]
 
 
 def file(version: str) -> Path:
