@@ -268,7 +268,7 @@ def valid(count: int, cases: Sequence[Mapping[str, int]], seed: int) -> list[Tre
         try:
             build(tree)
             [python(tree, values) for values in cases]
-        except (Refused, TypeError, LanguageError):
+        except (Refused, TypeError, ArithmeticError, LanguageError):
             continue
         if isinstance(tree, tuple):
             found.append(tree)

@@ -323,6 +323,94 @@ def assume_fails(self):
     self.assume(False)  # self.assume(False)
 
 
+@refused("shared_tensor: dtype must be a type such as float16, got the type int")
+def type_of_python(self):
+    self.start()
+    t = self.shared_tensor(int, [8, 8])  # self.shared_tensor(int, [8, 8])
+
+
+@refused("shape must be a list of positive", "got (a run-time value (int32), 8)")
+def run_time_shape(self, n: int32):
+    self.start()
+    t = self.shared_tensor(float16, [n, 8])  # self.shared_tensor(float16, [n, 8])
+
+
+@refused("load_shared: src must be a tensor in shared memory, got 3")
+def number_for_a_tensor(self):
+    self.start()
+    t = self.load_shared(3)  # self.load_shared(3)
+
+
+@refused("wait: barrier must be one mbarrier, got a BarrierArray")
+def all_barriers_at_once(self):
+    self.start()
+    b = self.mbarrier.alloc([1, 1])
+    self.mbarrier.wait(b, phase=0)  # self.mbarrier.wait(b, phase=0)
+
+
+@refused("a view of device memory has no elements", "write self.load_global(")
+def element_of_a_view(self, n: int32, p: ~float16):
+    self.start()
+    g = self.global_view(p, dtype=float16, shape=[n])
+    self.use(g[0])  # g[0]
+
+
+@refused("a run-time value (int32) is one number and has no elements")
+def element_of_a_number(self, n: int32):
+    self.start()
+    self.use(n[0])  # n[0]
+
+
+@refused("'len' runs while the kernel is built and cannot take a run-time value")
+def length_of_a_number(self, n: int32):
+    self.start()
+    self.use(len(n))  # len(n)
+
+
+@refused("a run-time value needs a number beside it, got 'x'")
+def number_and_text(self, n: int32):
+    self.start()
+    self.use(n + "x")  # n + "x"
+
+
+@refused("unroll must be a positive compile-time integer", "got a run-time value (int32)")
+def run_time_unroll(self, n: int32):
+    self.start()
+    for _ in self.range(3, unroll=n):  # self.range(3, unroll=n)
+        self.use(n)
+
+
+@refused("a shift of int32 must be by 0 to 31, got 40")
+def shift_beyond_the_width(self, n: int32):
+    self.start()
+    self.use(n << 40)  # n << 40
+
+
+@refused("the right side of '%' must not be 0")
+def remainder_of_zero(self, n: int32):
+    self.start()
+    self.use(n % 0)  # n % 0
+
+
+@refused("'x: int32' must be given a value that fits, got 1099511627776")
+def number_too_large_for_assignment(self, n: int32):
+    self.start()
+    x: int32 = n
+    x = 2**40  # x
+
+
+@refused("a number cannot be float16 at run time; take float32, or a register tile")
+def number_as_half(self, n: int32):
+    self.start()
+    self.use(self.cast(n, dtype=float16))  # self.cast(n, dtype=float16)
+
+
+@refused("int32(...) must be given one number, got 2")
+def conversion_of_two(self, n: int32):
+    self.start()
+    self.use(int32(n, 3))  # int32(n, 3)
+
+
 @refused("printf: the values must be as many as conversions in the format (2), got 1")
 def printf_lacks_a_value(self, n: int32):
     self.start()
@@ -353,7 +441,7 @@ def assertion_on_run_time_value(self, n: int32):
     assert n > 3  # assert n > 3
 
 
-@refused("a compile-time sequence is needed here, got a run-time value (int32)")
+@refused("a compile-time sequence or a range is needed here, got a run-time value (int32)")
 def loop_over_a_number(self, n: int32):
     self.start()
     for i in n:  # f

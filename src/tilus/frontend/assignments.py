@@ -10,11 +10,12 @@ from typing import Any
 from tilus import ir
 from tilus.dtypes import DType
 from tilus.errors import LanguageError, Location
-from tilus.frontend.builder import Scope
+from tilus.frontend.builder import Scope, require_fit
 from tilus.frontend.calls import Calls
 from tilus.frontend.expressions import refuse
-from tilus.frontend.scopes import Attributes, describe
+from tilus.frontend.scopes import Attributes
 from tilus.frontend.values import scalar
+from tilus.ir import describe
 
 
 class Assignments(Calls):
@@ -119,9 +120,9 @@ class Assignments(Calls):
         """Carry out ``name: kind = value``; the same again in the same threads is an assignment."""
         if not scalar(value):
             raise LanguageError(f"'{name}: {kind}' must be given a number, got {describe(value)}")
-        found = ir.as_expr(value, kind).dtype
-        if type(value) is int and kind.is_integer and ir.wrap(value, kind) != value:
-            raise LanguageError(f"'{name}: {kind}' must be given a value that fits, got {value}")
+        x = ir.as_expr(value, kind)
+        require_fit(name, kind, x, where)
+        found = x.dtype
         if found.is_float and not kind.is_float:
             raise LanguageError(f"'{name}: {kind}' must be given an integer, got {found}")
         old = self.builder.variable(names, name)

@@ -61,6 +61,15 @@ class Variable:
     typed: bool
 
 
+def require_fit(name: str, dtype: DType, value: ir.Expr, location: Location) -> None:
+    """Refuse an integer known while building that a variable of ``dtype`` cannot hold."""
+    match value:
+        case ir.Const(value=n, dtype=found) if found.is_integer and dtype.is_integer:
+            if ir.wrap(n, dtype) != n:
+                message = f"'{name}: {dtype}' must be given a value that fits, got {n}"
+                raise LanguageError(message, location)
+
+
 class Builder:
     """Collects statements and keeps the rules about names; knows nothing of Python's syntax."""
 
@@ -206,6 +215,7 @@ class Builder:
                 f"declare it as `{var.name}: {x.dtype} = ...`",
                 location,
             )
+        require_fit(var.name, var.dtype, x, location)
         certain = not self.since(info.scope, "loop", "branch")
         self.emit(ir.Assign(location=location, var=var, value=ir.cast(x, var.dtype, exact=True)))
         self.wrote(var, location, certain)

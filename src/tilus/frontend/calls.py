@@ -6,9 +6,9 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import reduce
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from tilus import ir
@@ -17,6 +17,7 @@ from tilus.errors import LanguageError
 from tilus.frontend import source
 from tilus.frontend.builder import Builder
 from tilus.frontend.expressions import Expressions, Frame, flatten
+from tilus.frontend.fields import bind_instruction, check_kinds, checked_kinds
 from tilus.frontend.scalars import RUNTIME_BUILTINS, convert, refuse_runtime
 from tilus.frontend.scopes import Range
 from tilus.frontend.values import TILE_BUILTINS, Inlined, contains_runtime
@@ -72,16 +73,18 @@ class Calls(Expressions):
     ) -> Any:
         """Build an instruction, verify it, and append it to the program; return its result."""
         arguments = bind_instruction(cls, args, kwargs)
+        check_kinds(cls, arguments, ("DType",))
         value = cls.scalar(**arguments)
         if value is not None:
             return value
         where, threads = self.at(node), self.builder.threads
         facts: dict[str, Any] = {"location": where, "threads": threads}
-        if any(f.name == "out" for f in fields(cls)):
-            site = ir.Site(name or cls.__name__, threads, where)
-            facts["out"] = cls.result(site, **arguments)
-        stmt = cls(**(arguments | facts))  # an `out` that the kernel gave is the result
-        stmt.verify()
+        with checked_kinds(cls, arguments):
+            if any(f.name == "out" for f in fields(cls)):
+                site = ir.Site(name or cls.__name__, threads, where)
+                facts["out"] = cls.result(site, **arguments)
+            stmt = cls(**(arguments | facts))  # an `out` that the kernel gave is the result
+            stmt.verify()
         self.builder.emit(stmt)
         return facts.get("out")
 
@@ -147,7 +150,7 @@ class Calls(Expressions):
             raise LanguageError(f"a {type(callee).__name__} cannot be called")
         if self.changes_container(callee):  # which keeps the values of now, as names do
             args, kwargs = self.builder.keep([args, kwargs], "element", self.at(node))
-        return callee(*args, **kwargs)
+        return plain(callee, args, kwargs)
 
     def changes_container(self, callee: Any) -> bool:
         """Return whether this is ``list.append`` or its like; refuse it where the program may not
@@ -166,30 +169,12 @@ class Calls(Expressions):
         return len(self.builder.scopes) > 1
 
 
-def bind_instruction(
-    cls: type[ir.Instruction], args: list[Any], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """Match arguments with an instruction's fields; lists become tuples, as nodes are frozen."""
-    names = cls.parameters()
-    if cls.variadic:
-        fixed = len(names) - 1
-        args = [*args[:fixed], tuple(args[fixed:])] if len(args) > fixed else args
-    if len(args) > len(names):
-        raise LanguageError(
-            f"{cls.__name__}: takes at most {len(names)} arguments, got {len(args)}"
-        )
-    given = dict(zip(names, args, strict=False))
-    for key, value in kwargs.items():
-        if key in given or key not in names:
-            problem = (
-                "is given twice" if key in given else f"is unknown; it takes {', '.join(names)}"
-            )
-            raise LanguageError(f"{cls.__name__}: argument '{key}' {problem}")
-        given[key] = value
-    required = {
-        f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING
-    }
-    missing = [n for n in names if n in required and n not in given and n != "out"]
-    if missing:
-        raise LanguageError(f"{cls.__name__}: argument '{missing[0]}' is missing")
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+def plain(callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a Python function, which may not be made for run-time values."""
+    try:
+        return callee(*args, **kwargs)
+    except TypeError as error:
+        if not contains_runtime(args) or not isinstance(callee, BuiltinFunctionType | type):
+            raise
+        rule = "runs while the kernel is built and cannot take a run-time value"
+        raise LanguageError(f"'{callee.__name__}' {rule}: {error}") from error

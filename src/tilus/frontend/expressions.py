@@ -15,9 +15,9 @@ from tilus import ir
 from tilus.dtypes import boolean
 from tilus.errors import LanguageError, Location, TilusError
 from tilus.frontend.builder import Builder
-from tilus.frontend.scopes import describe
 from tilus.frontend.source import Source, assigned
 from tilus.frontend.values import MISSING, OPERATIONS, SYMBOLS, Unreadable
+from tilus.ir import describe
 
 INSTEAD: dict[str, str] = {
     "Lambda": "write a method of the script",
@@ -242,7 +242,7 @@ class Expressions:
             return list(value)
         except TypeError as error:
             raise LanguageError(
-                f"a compile-time sequence is needed here, got {describe(value)}"
+                f"a compile-time sequence or a range is needed here, got {describe(value)}"
             ) from error
 
     def unpack(self, target: ast.expr, value: Any, bind: Callable[[str, Any], None]) -> None:

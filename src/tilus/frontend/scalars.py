@@ -10,7 +10,8 @@ from typing import Any
 from tilus import ir
 from tilus.dtypes import float32, int8, int16, int32, uint8, uint16
 from tilus.errors import LanguageError
-from tilus.frontend.scopes import describe, require
+from tilus.frontend.scopes import require
+from tilus.ir import describe
 
 
 def minimum(*values: Any) -> ir.Expr:
@@ -103,6 +104,7 @@ def refuse_runtime(function: object) -> None:
 
 def convert(kind: Any, *values: Any) -> ir.Expr:
     """Return ``int32(x)``: a number, known now or at run time, as a value of that type."""
+    require(len(values) == 1, f"{kind}(...)", "given one number", f"{len(values)}")
     [x] = values
     number = isinstance(x, ir.Expr) or type(x) in (int, float, bool)
     require(number, f"the operand of {kind}(...)", "a number", f"{describe(x)}; write self.cast")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from tilus import ir
 from tilus.errors import LanguageError
+from tilus.ir import describe
 
 WARP = 32
 WARP_GROUP = 128
@@ -31,15 +32,6 @@ def integer(what: str, value: object, rule: str = "a compile-time integer") -> i
     require(isinstance(value, int) and not isinstance(value, bool), what, rule, describe(value))
     assert isinstance(value, int)
     return value
-
-
-def describe(value: object) -> str:
-    """Name ``value`` in a message."""
-    if isinstance(value, ir.Expr):
-        return f"a run-time value ({value.dtype})"
-    return (
-        repr(value) if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
-    )
 
 
 @dataclass(frozen=True)
@@ -172,9 +164,10 @@ class Range:
         require(
             not (isinstance(step, int) and step == 0), "the step of a range", "other than 0", step
         )
-        good = unroll in (None, "all") or (isinstance(unroll, int) and unroll >= 1)
+        number = type(unroll) is int and unroll >= 1
+        good = number or unroll is None or (isinstance(unroll, str) and unroll == "all")
         require(good, "unroll", 'a positive compile-time integer or "all"', describe(unroll))
-        self.unroll = 0 if unroll == "all" else unroll
+        self.unroll = 0 if isinstance(unroll, str) else unroll
 
 
 def loop_bound(value: object) -> ir.Expr:

@@ -16,10 +16,11 @@ from tilus.frontend.assignments import Assignments
 from tilus.frontend.builder import Binding, Place, Scope
 from tilus.frontend.carried import alike
 from tilus.frontend.expressions import refuse
-from tilus.frontend.scopes import Range, describe
+from tilus.frontend.scopes import Range
 from tilus.frontend.scopes import Scope as ThreadScope
 from tilus.frontend.source import assigned, contains_return, rebound
 from tilus.frontend.values import MISSING, NUMBERS, Unreadable, same_number, scalar
+from tilus.ir import describe
 from tilus.ir.expr import common_dtype
 
 

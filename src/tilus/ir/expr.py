@@ -182,6 +182,9 @@ class Expr:
     def __rxor__(self, other: ExprLike) -> Expr:
         return apply("^", other, self)
 
+    def __getitem__(self, index: object) -> Expr:
+        raise TypeError(f"a run-time value ({self.dtype}) is one number and has no elements")
+
     def __lt__(self, other: ExprLike) -> Expr:
         return apply("<", self, other)
 
@@ -316,7 +319,18 @@ def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
     if isinstance(value, float):
         dtype = like if like is not None and like.is_float else float32
         return Const(wrap(value, dtype), dtype)
-    raise TypeError(f"{value!r} cannot be used as a run-time scalar")
+    raise TypeError(f"a run-time value needs a number beside it, got {describe(value)}")
+
+
+def describe(value: object) -> str:
+    """Name ``value`` in a message."""
+    if isinstance(value, Expr):
+        return f"a run-time value ({value.dtype})"
+    if isinstance(value, tuple | list):
+        parts = ", ".join(map(describe, value))
+        return f"[{parts}]" if isinstance(value, list) else f"({parts})"
+    plain = isinstance(value, int | float | str | DType | None)
+    return repr(value) if plain else f"a {type(value).__name__}"
 
 
 def common_dtype(a: DType, b: DType) -> DType:
@@ -343,6 +357,8 @@ def cast(x: ExprLike, dtype: DType, exact: bool = False) -> Expr:
     x = as_expr(x, dtype)
     if x.dtype == dtype:
         return x
+    if dtype.is_float and dtype.bits == 16 and not isinstance(x, Const):
+        raise TypeError(f"a number cannot be {dtype} at run time; take float32, or a register tile")
     if isinstance(x, Const):
         return Const(convert(x.value, dtype, exact), dtype)
     return Cast(x, dtype, exact)
@@ -390,6 +406,8 @@ def apply(op: str, *operands: ExprLike) -> Expr:
         args = [cast(args[0], dtype), count]
     else:
         args = [truth(x) if dtype == boolean else cast(x, dtype) for x in args]
+    if isinstance(args[-1], Const) and op in CHECKED:
+        check_right(op, args[-1].value, dtype)
     result = boolean if row.logical else dtype
     if all(isinstance(x, Const) for x in args):
         return Const(compute(op, [x.value for x in args], result), result)  # type: ignore[attr-defined]
@@ -413,15 +431,24 @@ def compute(op: str, values: Sequence[Scalar], dtype: DType) -> Scalar:
     Raises :class:`ArithmeticError` where the hardware and Python part: a division by zero, a signed
     result that does not fit, a shift by less than nothing or by the whole width.
     """
-    if op in ("<<", ">>") and not 0 <= values[1] < dtype.bits:
-        raise OverflowError(f"a {dtype} must be shifted by 0 to {dtype.bits - 1}, got {values[1]}")
-    if op in ("/", "//", "%") and values[1] == 0:
-        raise ZeroDivisionError(f"the right side of '{op}' must not be 0")
+    if op in CHECKED:
+        check_right(op, values[1], dtype)
     value = OPERATORS[op].python(*values)
     result = wrap(value, dtype)
     if dtype.kind == "i" and value != result:
         raise OverflowError(f"the result of '{op}' must fit in {dtype}, got {value}")
     return result
+
+
+CHECKED = frozenset({"<<", ">>", "/", "//", "%"})
+
+
+def check_right(op: str, value: Scalar, dtype: DType) -> None:
+    """Raise :class:`ArithmeticError` for a divisor or a count that no value can stand beside."""
+    if op in ("<<", ">>") and not 0 <= value < dtype.bits:
+        raise OverflowError(f"a shift of {dtype} must be by 0 to {dtype.bits - 1}, got {value}")
+    if op in ("/", "//", "%") and value == 0:
+        raise ZeroDivisionError(f"the right side of '{op}' must not be 0")
 
 
 def neutral(op: str, args: list[Expr], dtype: DType) -> Expr | None:

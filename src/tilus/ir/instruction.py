@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol
 
 from tilus.errors import LanguageError, Location
-from tilus.ir.expr import ExprLike, Scalar
+from tilus.ir.expr import ExprLike, Scalar, describe
 from tilus.ir.stmt import Stmt
 from tilus.ir.tensor import Barrier, GlobalTensor, RegisterTensor, SharedTensor, Threads
 
@@ -145,7 +145,8 @@ class Instruction(Stmt):
         ``condition`` holds."""
         if not condition:
             name = type(self).__name__
-            raise LanguageError(f"{name}: {what} must be {rule}, got {value}", self.location)
+            found = value if isinstance(value, str) else describe(value)
+            raise LanguageError(f"{name}: {what} must be {rule}, got {found}", self.location)
 
 
 def instructions() -> Iterator[type[Instruction]]:

@@ -58,6 +58,12 @@ class GlobalTensor:
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...]
 
+    def __getitem__(self, index: object) -> None:
+        raise TypeError(
+            f"{self.name}: a view of device memory has no elements in a kernel; write "
+            "self.load_global(view, offsets=..., shape=...) and self.store_global"
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class SharedBuffer:

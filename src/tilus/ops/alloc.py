@@ -27,6 +27,7 @@ from tilus.ir import (
     Var,
     as_expr,
     cast,
+    describe,
     writes,
 )
 
@@ -36,7 +37,9 @@ REPLICATED_ELEMENTS = 32
 def tile_shape(op: str, shape: Any, site: Site) -> tuple[int, ...]:
     """Return ``shape`` as a tuple of positive compile-time integers."""
     if not isinstance(shape, Sequence) or not all(isinstance(n, int) and n > 0 for n in shape):
-        message = f"{op}: shape must be a list of positive compile-time integers, got {shape!r}"
+        message = (
+            f"{op}: shape must be a list of positive compile-time integers, got {describe(shape)}"
+        )
         raise LanguageError(message, site.location)
     return tuple(shape)
 
@@ -62,7 +65,7 @@ class global_view(Instruction):
     def result(cls, site: Site, /, **arguments: Any) -> GlobalTensor:
         ptr, shape = arguments["ptr"], arguments["shape"]
         if not isinstance(ptr, Var) or ptr.dtype != uint64:
-            message = f"global_view: ptr must be a pointer parameter, got {ptr!r}"
+            message = f"global_view: ptr must be a pointer parameter, got {describe(ptr)}"
             raise LanguageError(message, site.location)
         sizes = tuple(as_expr(n) for n in shape)
         strides = arguments.get("strides")

@@ -19,6 +19,7 @@ from tilus.ir import (
     Site,
     Wait,
     cast,
+    describe,
 )
 
 MAX_ARRIVALS = (1 << 20) - 1  # PTX ISA, "Contents of the mbarrier object"
@@ -79,7 +80,9 @@ class alloc(Instruction):
         good = isinstance(many, Sequence) and many
         if not good or not all(isinstance(n, int) and 1 <= n <= MAX_ARRIVALS for n in many):
             rule = f"a compile-time integer from 1 to {MAX_ARRIVALS}, or a list of them"
-            raise LanguageError(f"alloc: counts must be {rule}, got {counts!r}", site.location)
+            raise LanguageError(
+                f"alloc: counts must be {rule}, got {describe(counts)}", site.location
+            )
         array = BarrierArray(site.name, tuple(many), site.location)
         return array[0] if isinstance(counts, int) else array
 
