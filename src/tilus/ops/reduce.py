@@ -30,7 +30,7 @@ from tilus.ir import (
 )
 from tilus.layout import Digit, RegisterLayout
 from tilus.ops import numbers
-from tilus.ops.elementwise import TABLE, describe
+from tilus.ops.operators import TABLE, describe
 from tilus.ops.tile import place
 
 WARP = 32
