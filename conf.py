@@ -38,6 +38,7 @@ sphinx_gallery_conf = {
     # All that is shown is run; what lies beside the versions is no page.
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"^(benchmark|triton_matmul)\.py$",
+    "nested_sections": False,
     "within_subsection_order": "FileNameSortKey",
     "reset_argv": "ladder.gallery.arguments",
     "image_scrapers": (),
@@ -78,7 +79,6 @@ html_theme_options = {
     "navbar_persistent": ["search-button"],
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "collapse_navigation": True,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": [],
     "footer_end": [],
