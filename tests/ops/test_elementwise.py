@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests import sass
 from tests.kernels import script
+from tests.ops.tiles import Sim
 
 import tilus
 from tilus import (
@@ -216,7 +217,6 @@ def test_operate_and_functions_agree_with_numpy(backend, op, dtype):
 )
 def test_broadcasting_agrees_with_numpy(case, shape, ones, cut, warps, seed):
     """Any shape that NumPy broadcasts, on any number of threads, also where they do not divide."""
-    tilus.option.device("sim")
     op, dtype = case
     assume(blocked(shape, 32 * warps, dtype.nbytes).registers * dtype.nbytes <= 4 * 192)
     other = tuple(1 if ones >> d & 1 else n for d, n in enumerate(shape))[
@@ -226,11 +226,7 @@ def test_broadcasting_agrees_with_numpy(case, shape, ones, cut, warps, seed):
     a, b = draw(rng, dtype, shape), draw(rng, dtype, other)
     kernel = Apply(op, dtype, shape, other, warps)
 
-    class Sim:
-        run = staticmethod(lambda k, *args: k(*args))
-
-    assert close(run(Sim, kernel, a, b), expected(op, dtype, a, b), dtype)
-    tilus.option.device("auto")
+    assert close(run(Sim(), kernel, a, b), expected(op, dtype, a, b), dtype)
 
 
 @functools.cache

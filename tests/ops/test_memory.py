@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sass
 from tests.kernels import script
+from tests.ops.tiles import Sim
 
 import tilus
 from tilus import LanguageError, bfloat16, compiler, disasm, float16, float32, int8, int32
@@ -170,16 +171,6 @@ def copy_class(dtype):
             self.store_global(gc, tile, offsets=[*[j] * (rank - 1), i])
 
     return Copy
-
-
-class Sim:
-    """The simulator, for tests that draw their cases."""
-
-    def run(self, kernel, *arguments):
-        before = tilus.option.current_device
-        tilus.option.device("sim")
-        kernel(*arguments)
-        tilus.option.device(before)
 
 
 GUARD = 64  # elements before and behind an array

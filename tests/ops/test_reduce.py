@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sass
 from tests.kernels import script
+from tests.ops.tiles import Sim
 
 import tilus
 from tilus import LanguageError, bfloat16, boolean, compiler, float16, float32, int8, int32, uint32
@@ -53,16 +54,6 @@ def draw(dtype, shape, seed=1):
         return rng.random(shape) < 0.3
     info = np.iinfo(dtype.numpy)
     return rng.integers(info.min, info.max, shape, dtype.numpy, endpoint=True)
-
-
-class Sim:
-    """The simulator, for tests that draw their cases."""
-
-    def run(self, kernel, *arguments):
-        before = tilus.option.current_device
-        tilus.option.device("sim")
-        kernel(*arguments)
-        tilus.option.device(before)
 
 
 def check(backend, op, dtype, shape, dim, keepdim, warps):

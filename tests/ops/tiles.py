@@ -51,3 +51,18 @@ def product(a, b):
 def poisoned(*shape, dtype=np.float32):
     """Return an array of NaN."""
     return np.full(shape, np.nan, dtype)
+
+
+class Sim:
+    """The simulator, for tests that draw their cases: a fixture serves one case only."""
+
+    name = "sim"
+
+    def run(self, kernel, *arguments):
+        """Call ``kernel``, whatever device is chosen."""
+        before = tilus.option.current_device
+        tilus.option.device("sim")
+        try:
+            kernel(*arguments)
+        finally:
+            tilus.option.device(before)
