@@ -168,7 +168,7 @@ def check(data: Values) -> None:
 
 
 def merge(parts: Sequence[Record]) -> Record:
-    """Join records of fresh processes of one program on one machine, of any sizes.
+    """Join records of fresh processes of one program on one machine, of any sizes and rounds.
 
     A process whose number another one has at the same size and regime gets the next free number.
     """
@@ -188,13 +188,19 @@ def merge(parts: Sequence[Record]) -> Record:
 
 
 def _comparable(a: Values, b: Values) -> Iterator[tuple[str, object, object]]:
-    yield "method", a["method"], b["method"]
+    yield "method", *(_without_rounds(x["method"]) for x in (a, b))
     yield "measuring", a["sources"]["measuring"], b["sources"]["measuring"]
     ours, theirs = a["sources"]["kernels"], b["sources"]["kernels"]
     for name in ours.keys() & theirs.keys():
         yield f"kernel {name}", ours[name]["sha256"], theirs[name]["sha256"]
     for part in a["environment"].keys() - {"date"}:
         yield part, a["environment"][part], b["environment"].get(part)
+
+
+def _without_rounds(method: Values) -> Values:
+    """Leave out how many rounds the bursts had: every row has a value for each of its own."""
+    burst = {name: value for name, value in method.get("burst", {}).items() if name != "rounds"}
+    return {**method, "burst": burst}
 
 
 def _window(row: Values) -> tuple[Any, ...]:
