@@ -6,7 +6,7 @@
 #   make simulate  run the kernels on the simulator    make clean     remove what was built
 
 READY := .venv/.ready-$(shell git hash-object pyproject.toml)
-EXAMPLES := $(wildcard examples/hopper_matmul/matmul_v*.py)
+EXAMPLES := $(wildcard examples/first_kernels/*.py examples/hopper_matmul/matmul_v*.py)
 BUILD := docs/_build
 # One date for all builds: the same sources give the same bytes.
 export SOURCE_DATE_EPOCH ?= 1735689600
@@ -27,7 +27,7 @@ check: $(READY)
 	scripts/check
 
 bench: $(READY)
-	for example in $(EXAMPLES); do .venv/bin/python $$example --device cuda || exit 1; done
+	.venv/bin/python examples/hopper_matmul/benchmark.py --device cuda
 
 simulate: $(READY)
 	for example in $(EXAMPLES); do .venv/bin/python $$example --device sim || exit 1; done
