@@ -15,21 +15,21 @@ const { values: options, positionals } = parseArgs({
 });
 const [site, ...named] = positionals;
 const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const APPEARANCES = ["light", "dark"].flatMap((scheme) =>
-  [{ width: 1280, height: 900 }, { width: 390, height: 844 }].map((viewport) => ({ scheme, viewport })),
-);
-// The theme looks at what may scroll this long after the page has changed.
-const SETTLED_MS = 400;
+const SCHEMES = ["light", "dark"];
+const VIEWPORTS = [{ width: 1280, height: 900 }, { width: 390, height: 844 }];
 const LIMIT = 250 * 1024;
 // The size that counts is that of text: HTML, CSS and scripts, without fonts, images and the search index.
 const COUNTED = new Set([".html", ".css", ".js"]);
 
-let size = 0;
-const { origin, stop } = await serve(site, (path, data) => {
-  if (COUNTED.has(extname(path)) && !path.endsWith("searchindex.js")) size += gzipSync(data).length;
-});
+const { origin, stop } = await serve(site);
 const browser = await launch();
 let faults = 0;
+
+/** Whether a file is part of what a page may weigh. */
+function counts(url) {
+  const { pathname } = new URL(url);
+  return COUNTED.has(extname(pathname)) && !pathname.endsWith("searchindex.js");
+}
 
 /** Open a page in one appearance and report all that a reader would stumble over. */
 async function look(context, path, scheme, viewport) {
@@ -45,11 +45,13 @@ async function look(context, path, scheme, viewport) {
     const own = request.url().startsWith(origin) || request.url().startsWith("data:");
     if (!own) fault(`asks another host: ${request.url()}`);
   });
-  size = 0;
+  const parts = [];
+  page.on("response", (response) => counts(response.url()) && parts.push(response.body()));
   await page.goto(`${origin}/${path}`, { waitUntil: "load" });
+  const bodies = await Promise.all(parts);
+  const size = bodies.reduce((sum, body) => sum + gzipSync(body).length, 0);
   if (size > LIMIT) fault(`${size} bytes compressed, over ${LIMIT}`);
-  const unfolded = await page.evaluate(unfold);
-  if (unfolded) await page.waitForTimeout(SETTLED_MS);
+  await page.evaluate(unfold);
   for (const found of await page.evaluate(inspect, scheme)) fault(found);
   await page.addScriptTag({ path: axe });
   const { violations } = await page.evaluate(() => globalThis.axe.run());
@@ -63,11 +65,9 @@ async function look(context, path, scheme, viewport) {
   await page.close();
 }
 
-/** Runs in the page: open everything that is folded, since a reader may. Returns how much that was. */
+/** Runs in the page: open everything that is folded, since a reader may. */
 function unfold() {
-  const folded = [...document.querySelectorAll("main details:not([open])")];
-  for (const details of folded) details.open = true;
-  return folded.length;
+  for (const details of document.querySelectorAll("main details")) details.open = true;
 }
 
 /** Runs in the page: sideways scroll, theme, figures, code. Returns what is wrong. */
@@ -78,6 +78,9 @@ function inspect(scheme) {
   const root = document.documentElement;
   expect(root.scrollWidth <= root.clientWidth, `scrolls sideways: ${root.scrollWidth} > ${root.clientWidth}`);
   expect(root.dataset.theme === scheme, `its theme is ${root.dataset.theme}`);
+  const stuck = (box) => box.scrollWidth > box.clientWidth && box.tabIndex !== 0;
+  const code = [...document.querySelectorAll("main pre")].filter(shown);
+  expect(!code.some(stuck), "the keyboard cannot scroll code that is wider than its box");
   const charts = [...document.querySelectorAll(".chart")];
   for (const chart of charts) {
     const images = [...chart.querySelectorAll("img")].filter(shown);
@@ -87,8 +90,8 @@ function inspect(scheme) {
     expect([...chart.querySelectorAll(".badge")].some(shown), "a chart has no badge");
   }
   if (/matmul-hopper\/v\d/.test(location.pathname)) {
-    const code = [...document.querySelectorAll("div.highlight-python pre")].filter(shown);
-    expect(code.some((block) => block.textContent.includes("def __call__")), "the kernel is not shown");
+    const kernels = code.filter((block) => block.closest("div.highlight-python"));
+    expect(kernels.some((block) => block.textContent.includes("def __call__")), "the kernel is not shown");
     expect(charts.length > 0, "there is no chart");
   }
   return found;
@@ -99,11 +102,16 @@ const INDICES = /^_|^(genindex|py-modindex|search)\.html$/;
 const written = all.filter((name) => name.endsWith(".html") && !INDICES.test(name)).sort();
 const pages = named.length ? named : written;
 if (options.shots) await mkdir(options.shots, { recursive: true });
-for (const { scheme, viewport } of APPEARANCES) {
-  const context = await browser.newContext({ colorScheme: scheme, viewport });
-  for (const path of pages) await look(context, path, scheme, viewport);
-  await context.close();
+/** Look at all pages in one colour scheme; the two schemes go on side by side. */
+async function lookIn(scheme) {
+  for (const viewport of VIEWPORTS) {
+    const context = await browser.newContext({ colorScheme: scheme, viewport });
+    for (const path of pages) await look(context, path, scheme, viewport);
+    await context.close();
+  }
 }
+
+await Promise.all(SCHEMES.map(lookIn));
 console.log(`${pages.length} pages, ${faults} faults`);
 await browser.close();
 stop();

@@ -15,13 +15,12 @@ const TYPES = {
   ".json": "application/json",
 };
 
-/** Serve `folder`; `seen(path, data)` is told of every file sent. Returns the origin and a way to stop. */
-export async function serve(folder, seen = () => {}) {
+/** Serve `folder`. Returns the origin and a way to stop. */
+export async function serve(folder) {
   const server = createServer(async (request, response) => {
     const path = normalize(decodeURIComponent(new URL(request.url, "http://localhost").pathname));
     try {
       const data = await readFile(join(folder, path));
-      seen(path, data);
       const type = TYPES[extname(path)] ?? "application/octet-stream";
       // Nothing is cached, so that what one page needs can be counted.
       response.writeHead(200, { "content-type": type, "cache-control": "no-store" });
