@@ -188,7 +188,7 @@ def merge(parts: Sequence[Record]) -> Record:
 
 
 def _comparable(a: Values, b: Values) -> Iterator[tuple[str, object, object]]:
-    yield "method", *(_without_rounds(x["method"]) for x in (a, b))
+    yield "method", _without_rounds(a["method"]), _without_rounds(b["method"])
     yield "measuring", a["sources"]["measuring"], b["sources"]["measuring"]
     ours, theirs = a["sources"]["kernels"], b["sources"]["kernels"]
     for name in ours.keys() & theirs.keys():

@@ -14,6 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -384,23 +385,8 @@ def apply(op: str, *operands: ExprLike) -> Expr:
     row = OPERATORS[op]
     likes = [x.dtype for x in operands if isinstance(x, Expr)]
     args = [as_expr(x, likes[0] if likes else None) for x in operands]
-    if op in ("and", "or", "not"):
-        dtype = boolean
-    elif op in ("<<", ">>", "neg", "invert"):
-        dtype = int32 if args[0].dtype == boolean else args[0].dtype
-    elif op in ("&", "|", "^") and all(x.dtype == boolean for x in args):
-        dtype = boolean
-    else:
-        dtype = args[0].dtype
-        for x in args[1:]:
-            dtype = common_dtype(dtype, x.dtype)
-    if op == "/" and not dtype.is_float:
-        raise TypeError(
-            "'/' on integers makes a float in Python; write '//' for the integer quotient"
-        )
-    floats = [x.dtype for x in args if x.dtype.is_float]
-    if op in ("//", "%", "<<", ">>", "&", "|", "^", "invert") and floats:
-        raise TypeError(f"'{op}' needs integers, got {floats[0]}; cast with int32(x)")
+    dtype = _operand_type(op, args)
+    _check_types(op, args, dtype)
     if op in ("<<", ">>"):  # the count keeps its type, which may be the wider one
         count = cast(args[1], int32) if args[1].dtype == boolean else args[1]
         args = [cast(args[0], dtype), count]
@@ -413,6 +399,28 @@ def apply(op: str, *operands: ExprLike) -> Expr:
         return Const(compute(op, [x.value for x in args], result), result)  # type: ignore[attr-defined]
     simple = neutral(op, args, dtype)
     return Operation(op, tuple(args), result) if simple is None else simple
+
+
+def _operand_type(op: str, args: Sequence[Expr]) -> DType:
+    """Return the type that ``op`` works on."""
+    if op in ("and", "or", "not"):
+        return boolean
+    if op in ("<<", ">>", "neg", "invert"):
+        return int32 if args[0].dtype == boolean else args[0].dtype
+    if op in ("&", "|", "^") and all(x.dtype == boolean for x in args):
+        return boolean
+    return reduce(common_dtype, (x.dtype for x in args))
+
+
+def _check_types(op: str, args: Sequence[Expr], dtype: DType) -> None:
+    """Raise :class:`TypeError` where Python's ``op`` is another one, or has no such operands."""
+    if op == "/" and not dtype.is_float:
+        raise TypeError(
+            "'/' on integers makes a float in Python; write '//' for the integer quotient"
+        )
+    floats = [x.dtype for x in args if x.dtype.is_float]
+    if op in ("//", "%", "<<", ">>", "&", "|", "^", "invert") and floats:
+        raise TypeError(f"'{op}' needs integers, got {floats[0]}; cast with int32(x)")
 
 
 def power(base: Expr, exponent: int) -> Expr:

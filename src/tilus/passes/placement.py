@@ -63,12 +63,9 @@ def place(
     if end > MAX_SHARED_BYTES:
         names = [f"{b.name} {_size(b)}" for b in places]
         names += [f"scratch of {t.role} {n}" for t, n in scratch.items()]
-        parts = ", ".join(names)
-        message = (
-            f"shared memory must be at most {MAX_SHARED_BYTES} bytes a block, got {end} ({parts})"
-        )
+        rule = f"at most {MAX_SHARED_BYTES} bytes a block, got {end} ({', '.join(names)})"
         where = next(iter(places)).location if places else function.location
-        raise LanguageError(message, where)
+        raise LanguageError(f"shared memory must be {rule}", where)
     return places, begins, end
 
 

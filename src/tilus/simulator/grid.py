@@ -72,17 +72,24 @@ def run(
     events: list[Event] = []
     barriers: list[ir.BarrierState] = []
     for block in _selected(grid, blocks):
-        root = ThreadGroup(function.threads, function.location, None)
-        root.scalars, root.builtins = dict(scalars), _builtins(block, grid)
         order = _schedule(schedule)(Random(f"{seed}/{block}"))
         recorder = Trace(block, trace)
         machine = BlockMachine(kernel.plan, memory, order, block, recorder.barrier)
         scheduler = Scheduler(machine, order, recorder, max_steps)
-        scheduler.spawn(root, function.body)
+        scheduler.spawn(_root(function, scalars, block, grid), function.body)
         cycles[block] = scheduler.run()
         events += recorder.events
         barriers += recorder.barriers
     return Result(cycles, tuple(events), tuple(barriers))
+
+
+def _root(
+    function: ir.Function, scalars: Mapping[ir.Var, ir.Scalar], block: Block, grid: Block
+) -> ThreadGroup:
+    """Return all threads of a block, before its first statement."""
+    root = ThreadGroup(function.threads, function.location, None)
+    root.scalars, root.builtins = dict(scalars), _builtins(block, grid)
+    return root
 
 
 def _bind(
