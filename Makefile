@@ -21,7 +21,7 @@ html: $(READY)
 	@echo "The site is in $(BUILD)/html/index.html"
 
 test: $(READY)
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n logical --dist loadfile
 
 check: $(READY)
 	scripts/check
