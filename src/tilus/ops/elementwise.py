@@ -109,10 +109,7 @@ class _Elementwise(Instruction):
         if self.row.helper:
             e.helper(self.row.helper)
         texts = [self._text(e, x, dtype) for x, dtype in self.typed]
-        form, wide = self.row.text(self.dtype), numbers.wide(self.dtype).cpp
-        assert form is not None, "the type was checked"
-        unsigned = "unsigned long long" if self.dtype.bits == 64 else "unsigned"
-        value = form.format(*texts, T=wide, U=unsigned)
+        value = self.row.code(numbers.wide(self.dtype), *texts)
         if not self.row.logical:
             value = numbers.rounded(e, value, self.dtype)
         count = e.register_layout(self.out).registers

@@ -80,6 +80,13 @@ class Row:
             return self.floats
         return self.booleans if dtype.kind == "b" else self.integers
 
+    def code(self, dtype: DType, *operands: str) -> str:
+        """Return the operator on operand texts of ``dtype``, which it must take."""
+        form = self.text(dtype)
+        assert form is not None, "the type was checked"
+        unsigned = "unsigned long long" if dtype.bits == 64 else "unsigned"
+        return form.format(*operands, T=dtype.cpp, U=unsigned)
+
 
 def _wrapping(op: str) -> str:
     return f"({{T}})(({{U}}){{0}} {op} ({{U}}){{1}})"

@@ -169,13 +169,10 @@ class _Reduction(Instruction):
             self._unrolled(e, f"for (int v = 1; v < {found.count}; ++v) {more}")
 
     def _both(self, e: Emitter, a: str, b: str) -> str:
-        row, dtype = TABLE[self.symbol], self.compute
+        row = TABLE[self.symbol]
         if row.helper:
             e.helper(row.helper)
-        unsigned = "unsigned long long" if dtype.bits == 64 else "unsigned"
-        form = row.text(dtype)
-        assert form is not None, "the type was checked"
-        return form.format(a, b, T=dtype.cpp, U=unsigned)
+        return row.code(self.compute, a, b)
 
     @staticmethod
     def _unrolled(e: Emitter, text: str) -> None:
