@@ -97,6 +97,10 @@ def test_a_measurement_is_predicted_with_its_schedule_blocks_and_clock():
     assert (burst.mhz, burst.recorded) == (prediction.PEAK_MHZ, False)
     own = next(row for row in data["measurements"] if row["version"] == "v3")
     own["sm_mhz"] = [1400.0, 1500.0, 1600.0]
+    data["environment"]["sms"] = 99
+    entry["arguments"]["k_size"] = 64  # another size: its facts are not those of this one
     clocked = prediction.compare(Record(data), ROOT, "v3", *size, "burst")
     assert (clocked.mhz, clocked.recorded) == (1500.0, True)
+    assert clocked.prediction.sms == 99
+    assert clocked.prediction.resident == 1  # of 228 KiB, by the shared memory of its compilation
     assert clocked.ratio == pytest.approx(clocked.prediction.cycles / 1500 / 1e3 / 2.0)

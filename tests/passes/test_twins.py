@@ -57,7 +57,7 @@ def test_shared_code_is_written_once(name):
     assert "warp / 4" in source and "member" in source
 
 
-def pair(*, columns=(8, 8), scale=(2, 2), begin=(0, 32), sync=False, step=1.0):
+def pair(*, columns=(8, 8), scale=(2, 2), first=(0, 1), begin=(0, 32), sync=False, swapped=False):
     """Return a kernel of two groups that store a tile each; the arguments make them differ."""
 
     def kernel(self, c_ptr: ~float32):
@@ -67,9 +67,10 @@ def pair(*, columns=(8, 8), scale=(2, 2), begin=(0, 32), sync=False, step=1.0):
         for half in (0, 1):
             with self.thread_group(thread_begin=begin[half], num_threads=32):
                 tile = self.register_tensor(dtype=float32, shape=[32, columns[half]], init=1.0)
-                value: int32 = self.blockIdx.x * scale[half] + half
-                if value > 5:
-                    tile = tile + step
+                value: int32 = self.blockIdx.x * scale[half] + first[half]
+                other: int32 = self.blockIdx.x
+                if (other if swapped and half else value) // 2 > 5:
+                    tile = tile + 1.0
                 if sync:
                     self.sync()
                 self.store_global(gc, tile, offsets=[32 * half, 0])
@@ -88,30 +89,37 @@ def test_a_factor_may_step_like_any_number():
 
 @pytest.mark.parametrize(
     "difference",
-    [{"columns": (8, 16)}, {"begin": (0, 64)}, {"begin": (32, 64), "sync": True}],
-    ids=["tile", "apart", "barrier"],
+    [
+        {"columns": (8, 16)},
+        {"begin": (0, 64)},
+        {"begin": (32, 64), "sync": True},
+        {"first": (1, -2)},  # C's division is Python's for the first one's value alone
+        {"swapped": True},
+    ],
+    ids=["tile", "apart", "barrier", "sign", "variable"],
 )
 def test_groups_that_differ_are_none(difference):
     assert not pair(**difference).plan.twins
 
 
-def test_four_groups_with_equal_steps_share_their_code(backend):
+@pytest.mark.parametrize("numbers", [(1, 4, 7, 10), (1, 4, 8, 2)], ids=["equal", "unequal"])
+def test_groups_whose_numbers_step_equally_share_their_code(backend, numbers):
     def quarters(self, c_ptr: ~float32):
         self.attrs.blocks = 1
         self.attrs.warps = 5
         gc = self.global_view(c_ptr, dtype=float32, shape=[4, 32])
-        for i in range_of_four:
+        for i, first in enumerate(numbers):
             with self.thread_group(thread_begin=32 * i + 32, num_threads=32):
                 tile = self.register_tensor(dtype=float32, shape=[1, 32], init=0.0)
-                number: int32 = 3 * i + 1
+                number: int32 = first
                 while number > 0:
                     tile = tile + 2.0
                     number -= 1
                 self.store_global(gc, tile, offsets=[i, 0])
 
-    range_of_four = (0, 1, 2, 3)
     kernel = script(quarters)
-    assert [len(t.groups) for t in kernel.lower().plan.twins.values()] == [4]
+    shared = [len(t.groups) for t in kernel.lower().plan.twins.values()]
+    assert shared == ([4] if numbers == (1, 4, 7, 10) else [])
     c = np.full((4, 32), np.nan, np.float32)
     backend.run(kernel, c)
-    assert (c == np.array([[2], [8], [14], [20]])).all()
+    assert (c == 2 * np.array(numbers)[:, None]).all()
