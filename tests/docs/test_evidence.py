@@ -72,6 +72,12 @@ def test_the_table_names_versions_schedules_and_where_it_comes_from(tmp_path: Pa
     assert "One launch at 8192³, ncu 0.0." in cells
 
 
+def test_a_table_of_many_versions_may_leave_out_schedules(tmp_path: Path) -> None:
+    text = build(tmp_path, ".. profile-table:: v3 cublas\n   :names:")
+    assert re.search(r"\|V3\|[ |]*\|cuBLAS\|", text)
+    assert "num_stages" not in text
+
+
 def test_a_number_in_a_sentence(tmp_path: Path) -> None:
     assert "busy |62.5 %|" in build(tmp_path, "busy :profile:`v3 tensor_pipe_pct`")
 

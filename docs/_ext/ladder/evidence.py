@@ -4,6 +4,7 @@
 ::
 
     .. profile-table:: v0 v1             a column for each version, a row for each quantity
+       :names:                           their heads are names alone, without schedules
     :profile:`v1 tensor_pipe_pct`        one of the numbers
 
 The numbers are those of ``profile.json`` beside the records, which ``scripts/gpu profile`` writes.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
@@ -67,8 +69,7 @@ class Profile:
     def title(self, version: str) -> str:
         """Return the head of a version's column: its name and schedule."""
         launch = self.data["launches"].get(version, {})
-        name = "cuBLAS" if version == "cublas" else version.upper()
-        return ", ".join([name, *numbers.schedule(launch.get("schedule"))])
+        return ", ".join([called(version), *numbers.schedule(launch.get("schedule"))])
 
     def badge(self, root: Path, versions: list[str]) -> nodes.paragraph:
         """Return where the numbers come from."""
@@ -79,6 +80,11 @@ class Profile:
         m, n, k = (self.data["problem"][axis] for axis in "mnk")
         labels += nodes.Text(f" One launch at {size(m, n, k)}, {self.data['profiler']}.")
         return labels
+
+
+def called(version: str) -> str:
+    """Return the name of a version as readers know it."""
+    return "cuBLAS" if version == "cublas" else version.upper()
 
 
 def find(env: BuildEnvironment) -> Profile | None:
@@ -96,6 +102,7 @@ class ProfileTable(SphinxDirective):
 
     required_arguments = 1
     final_argument_whitespace = True
+    option_spec = {"names": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         profile, versions = find(self.env), self.arguments[0].split()
@@ -105,7 +112,8 @@ class ProfileTable(SphinxDirective):
             [name, *(profile.cell(version, quantity) for version in versions)]
             for quantity, (name, _, _) in QUANTITIES.items()
         ]
-        table = numbers.table(["Quantity", *map(profile.title, versions)], rows)
+        title = called if "names" in self.options else profile.title
+        table = numbers.table(["Quantity", *map(title, versions)], rows)
         badge = profile.badge(found.root(self.env), versions)
         return [nodes.container("", table, badge, classes=["record-table", "profile-table"])]
 
