@@ -14,6 +14,9 @@ from ladder import evidence
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
+from tilus import records
+
+ROOT = Path(__file__).parents[2]
 COUNTED = {"tensor_pipe_pct": 62.46, "dram_read_bytes": 2.5e9, "shared_bytes": 98304.0}
 PROFILE: dict[str, Any] = {
     "environment": fixture.environment(),
@@ -76,6 +79,20 @@ def test_a_table_of_many_versions_may_leave_out_schedules(tmp_path: Path) -> Non
     text = build(tmp_path, ".. profile-table:: v3 cublas\n   :names:")
     assert re.search(r"\|V3\|[ |]*\|cuBLAS\|", text)
     assert "num_stages" not in text
+
+
+def test_only_another_kernel_makes_counts_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    def staleness(profile: evidence.Profile, root: Path, version: str) -> list[str]:
+        return [*profile.sources["measuring"], *(["other CUDA"] if version == "v3" else [])]
+
+    monkeypatch.setattr(records, "staleness", staleness)
+    kernels = {"v2": {}, "v3": {}}
+    profile = evidence.Profile({**PROFILE, "sources": {"measuring": {"x": 1}, "kernels": kernels}})
+    told = [
+        "changed" in profile.badge(ROOT, versions).astext()
+        for versions in (["v2"], ["v3"], ["cublas"])
+    ]
+    assert told == [False, True, False]
 
 
 def test_a_number_in_a_sentence(tmp_path: Path) -> None:
