@@ -24,6 +24,14 @@ class Turns(tilus.Script):
         x = self.load_global(gx, offsets=[0, 0], shape=SHAPE)
         self.store_global(gy, self.steps(x, n), offsets=[0, 0])
 
+    def ordered(self, p, q, k):
+        """Return two tiles, exchanged or new ones."""
+        if k > 2:
+            return q, p
+        elif k == 1:
+            return p - q, q + k
+        return q, p * 2
+
     def row(self, i):
         """Return a row that holds ``i``."""
         return self.register_tensor(dtype=float32, shape=[32], init=0.0) + i
@@ -35,6 +43,7 @@ class Numpy:
     row = staticmethod(lambda i: np.full(32, i, np.float32))
 
     maximum = staticmethod(np.maximum)
+    ordered = Turns.ordered
     range = range
 
 
@@ -110,7 +119,17 @@ def reused(self, x, n):
     return x
 
 
-ALL = [running, swapped, branches, nested, waiting, reused]
+def returned(self, x, n):
+    """Take tiles from either side of a method's run-time `if`, in a loop and nested."""
+    a = x
+    b = x + 1
+    for i in self.range(n):
+        a, b = self.ordered(a, b, i)
+        a = self.ordered(b, a, n - i)[0] + 1
+    return a * 100 + b
+
+
+ALL = [returned, running, swapped, branches, nested, waiting, reused]
 
 
 def kernel(steps):

@@ -150,12 +150,16 @@ class Tracer(Assignments):
         if all(scalar(v) for v in values):
             self.choose(Binding(self.frame.results, name, None, None, where), values, sides, where)
             return self.frame.results[name]
+        if all(alike(v, first) for v in values):
+            place = Binding(self.frame.results, name, None, None, where)
+            self.choose_tile(place, values, sides, where)
+            return self.frame.results[name]
         if type(first) is tuple and all(type(v) is tuple and len(v) == len(first) for v in values):
             return tuple(self.join(parts, sides, where) for parts in zip(*values, strict=True))
         found = " and ".join(describe(v) for v in values)
         raise LanguageError(
-            f"the returns of '{name}' must give numbers, tuples of as many numbers, or one and the "
-            f"same thing, got {found}; assign what differs inside of the 'if'",
+            f"the returns of '{name}' must give numbers, tiles of one form, tuples of these, or "
+            f"the same thing, got {found}; assign what differs inside of the 'if'",
             where,
         )
 
