@@ -16,7 +16,7 @@ import pytest
 from tests.kernels import Probe, script
 
 import tilus
-from tilus import float16, float32, frontend, int32, int64, uint32
+from tilus import float16, float32, frontend, int32, int64, loader, uint32
 from tilus.errors import LanguageError
 
 
@@ -778,3 +778,41 @@ def test_source_must_be_readable():
     exec("def kernel(self):\n    self.attrs.warps = 1", names)
     linecache.checkcache()
     assert "write the kernel to a file" in refusal(names["kernel"]).message
+
+
+FRACTIONS = {
+    "offset of a load": "self.load_global(g, offsets=[at, 0], shape=[4, 64])",
+    "offset of a store": "self.store_global(g, x, offsets=[0, at])",
+    "offset of a copy": "self.tma.global_to_shared(g, s[0], [at, 0], b[0])",
+    "stage": "self.store_shared(s[at], x)",
+    "barrier": "self.mbarrier.arrive(b[at])",
+    "element": "r[at] = 1",
+    "size of a view": "self.global_view(x_ptr, dtype=float32, shape=[at, 64])",
+    "stride of a view": "self.global_view(x_ptr, dtype=float32, shape=[4, 64], strides=[at, 1])",
+}
+
+PLACES = """\
+import tilus
+from tilus import float32, int32
+
+class Places(tilus.Script):
+    def __call__(self, f: float32, x_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        at = {at}
+        g = self.global_view(x_ptr, dtype=float32, shape=[4, 64])
+        s = self.shared_tensor(dtype=float32, shape=[2, 4, 64])
+        x = self.register_tensor(dtype=float32, shape=[4, 64], init=0.0)
+        r = self.register_tensor(dtype=int32, shape=[4], init=0)
+        b = self.mbarrier.alloc([1, 1])
+        {line}
+"""
+
+
+@pytest.mark.parametrize("at", ["1.0", "f"])
+@pytest.mark.parametrize("line", FRACTIONS.values(), ids=FRACTIONS.keys())
+def test_places_and_sizes_are_integers(tmp_path, line, at):
+    file = tmp_path / "places.py"
+    file.write_text(PLACES.format(line=line, at=at))
+    with pytest.raises(LanguageError, match=r"must be an integer, got .*; cast with int32") as info:
+        loader.find(file, tilus.Script)().lower()
+    assert info.value.location.line == 13

@@ -334,6 +334,14 @@ def describe(value: object) -> str:
     return repr(value) if plain else f"a {type(value).__name__}"
 
 
+def as_integer(value: ExprLike, what: str) -> Expr:
+    """Return an expression for a place or a size; :class:`TypeError` if it is no integer."""
+    x = as_expr(value)
+    if x.dtype.is_float:
+        raise TypeError(f"{what} must be an integer, got {describe(value)}; cast with int32(x)")
+    return x
+
+
 def common_dtype(a: DType, b: DType) -> DType:
     """Return the type two operands are brought to: the wider one, a float over an integer, int64
     where a signed one does not hold the unsigned other."""

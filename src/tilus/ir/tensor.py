@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilus.dtypes import DType
-from tilus.ir.expr import Element, Expr, ExprLike, Var, as_expr, cast
+from tilus.ir.expr import Element, Expr, ExprLike, Var, as_integer, cast
 
 if TYPE_CHECKING:
     from tilus.errors import Location
@@ -132,7 +132,9 @@ class SharedTensor:
             if isinstance(i, int) and not 0 <= i < view.shape[0]:
                 raise IndexError(f"{self.name}: index must be in 0..{view.shape[0] - 1}, got {i}")
             step = math.prod(view.shape[1:])
-            view = replace(view, shape=view.shape[1:], offset=view.offset + as_expr(i) * step)
+            view = replace(
+                view, shape=view.shape[1:], offset=view.offset + as_integer(i, "an index") * step
+            )
         return view
 
     def transpose(self) -> SharedTensor:
@@ -172,7 +174,7 @@ class RegisterTensor:
                 f"{self.name}: an indexed tensor must be integer, one-dimensional and of at most "
                 "32 elements"
             )
-        i = as_expr(index)
+        i = as_integer(index, "an index")
         if isinstance(index, int) and not 0 <= index < self.shape[0]:
             raise IndexError(f"{self.name}: index must be in 0..{self.shape[0] - 1}, got {index}")
         return Element(self, i, self.dtype)
@@ -200,7 +202,7 @@ class BarrierArray:
             raise IndexError(
                 f"{self.name}: index must be in 0..{len(self.counts) - 1}, got {index}"
             )
-        return Barrier(self, as_expr(index))
+        return Barrier(self, as_integer(index, "an index"))
 
 
 @dataclass(frozen=True, eq=False)

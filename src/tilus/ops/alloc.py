@@ -26,6 +26,7 @@ from tilus.ir import (
     Site,
     Var,
     as_expr,
+    as_integer,
     cast,
     describe,
     writes,
@@ -67,9 +68,10 @@ class global_view(Instruction):
         if not isinstance(ptr, Var) or ptr.dtype != uint64:
             message = f"global_view: ptr must be a pointer parameter, got {describe(ptr)}"
             raise LanguageError(message, site.location)
-        sizes = tuple(as_expr(n) for n in shape)
+        sizes = tuple(as_integer(n, "a size") for n in shape)
         strides = arguments.get("strides")
-        steps = row_major(sizes) if strides is None else tuple(cast(s, int64) for s in strides)
+        given = None if strides is None else [as_integer(s, "a stride") for s in strides]
+        steps = row_major(sizes) if given is None else tuple(cast(s, int64) for s in given)
         if len(steps) != len(sizes):
             message = f"global_view: strides must be a list of {len(sizes)}, got {len(steps)}"
             raise LanguageError(message, site.location)

@@ -26,6 +26,7 @@ from tilus.ir import (
     Site,
     apply,
     as_expr,
+    as_integer,
     cast,
     reads,
     wrap,
@@ -171,6 +172,8 @@ class _Global(Instruction):
         rule = f"a tile of {rank} dimensions or fewer"
         self.require(len(tile.shape) <= rank, "src", rule, tile.shape)
         self.require(len(offsets) == rank, "offsets", f"a list of {rank}", len(offsets))
+        for x in offsets:
+            as_integer(x, "an offset")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

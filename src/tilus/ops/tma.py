@@ -19,6 +19,7 @@ from tilus.ir import (
     Instruction,
     Machine,
     SharedTensor,
+    as_integer,
     cast,
     reads,
     writes,
@@ -66,6 +67,8 @@ class global_to_shared(Instruction):
             not self.dst.transposed, "dst", "a tile that is not transposed", "a transposed view"
         )
         self.require(len(self.offsets) == 2, "offsets", "a list of 2", len(self.offsets))
+        for x in self.offsets:
+            as_integer(x, "an offset")
         self.require(
             self.src.dtype == self.dst.dtype, "dst", f"of type {self.src.dtype}", self.dst.dtype
         )
