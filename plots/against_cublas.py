@@ -105,7 +105,7 @@ def sizes(name: str, path: str) -> None:
         ax.set_ylim(len(found) - 0.5, -0.5)
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-        ax.set_xlabel("speed against cuBLAS in the same run, in bursts; above 1 is faster")
+        ax.set_xlabel("speed against cuBLAS in the same run, in bursts")
 
 
 def step(name: str, path: str, version: str) -> None:
