@@ -17,7 +17,7 @@ export SOURCE_DATE_EPOCH ?= 1735689600
 # their warnings. The output is written whole each time, so that nothing of an older build stays.
 html: $(READY)
 	@rm -rf $(BUILD)/html
-	@.venv/bin/python -m sphinx -W -q -c . -d $(BUILD)/doctrees docs $(BUILD)/html || { rm -rf $(BUILD)/doctrees; exit 1; }
+	@.venv/bin/python -m sphinx -W -q -j auto -c . -d $(BUILD)/doctrees docs $(BUILD)/html || { rm -rf $(BUILD)/doctrees; exit 1; }
 	@echo "The site is in $(BUILD)/html/index.html"
 
 test: $(READY)
