@@ -186,3 +186,34 @@ def test_a_name_that_one_branch_alone_binds_ends_with_it():
         t + 1
 
     refused(half, "'t' has no known value here")
+
+
+class Names(tilus.Script):
+    """Names that share a tile, one of which then changes: in a row, in a loop, in a method."""
+
+    def __call__(self, y_ptr: ~float32, n: int32):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        gy = self.global_view(y_ptr, dtype=float32, shape=[4, 32])
+        x = self.register_tensor(dtype=float32, shape=[32], init=1.0)
+        before = x
+        x += 1
+        self.store_global(gy, before, offsets=[0, 0])
+        kept = x
+        for _ in self.range(n):
+            x += 1
+            kept = kept * 1
+        self.store_global(gy, kept, offsets=[1, 0])
+        self.changed(x)
+        self.store_global(gy, x, offsets=[2, 0])
+        self.store_global(gy, self.changed(x), offsets=[3, 0])
+
+    def changed(self, tile):
+        """Return a tile with other values; the caller's keeps its own."""
+        tile *= 10
+        return tile
+
+
+def test_a_name_that_changes_leaves_the_others_their_values(backend):
+    y = np.full((4, 32), np.nan, np.float32)
+    backend.run(Names(), y, 3)
+    assert (y == np.array([[1], [2], [5], [50]])).all()

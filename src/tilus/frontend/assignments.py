@@ -133,8 +133,11 @@ class Assignments(Calls):
             self.builder.declare(names, name, kind, value, where, typed=True, once=once)
 
     def augmented(self, node: ast.AugAssign) -> None:
-        """``target op= value``: containers and indices are evaluated once, tiles change in
-        place."""
+        """``target op= value``: containers and indices are evaluated once.
+
+        A name gets a new value, a tile too: what shares the old one keeps it. Elements and
+        attributes that run-time control flow assigns can only change in place.
+        """
         match node.target:
             case ast.Subscript(value=container, slice=index):
                 box, i = self.operands([container, index])
@@ -150,17 +153,15 @@ class Assignments(Calls):
                     self.store_attribute(instance, name, new, node.target)
             case ast.Name(id=name):
                 old = self.readable(self.frame.lookup(name), node.target)
-                new = self.operate(old, node)
-                if new is not old:
-                    self.store(node.target, new)
+                self.store(node.target, self.operate(old, node, in_place=False))
 
-    def operate(self, old: Any, node: ast.AugAssign) -> Any:
+    def operate(self, old: Any, node: ast.AugAssign, in_place: bool = True) -> Any:
         """Return ``old op value``; evaluating the value may change what ``old`` was read from."""
         mark = len(self.builder.scope.body)
         value = self.evaluate(node.value)
         [old] = self.builder.freeze_before(mark, [old], self.at(node))
         new = self.operation(node.op, [old, value], node)
-        if isinstance(old, ir.RegisterTensor):
+        if isinstance(old, ir.RegisterTensor) and in_place and self.under_control_flow():
             self.copy_tile(old, new, node)
             return old
         return new

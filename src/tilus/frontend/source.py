@@ -90,14 +90,6 @@ def assigned(nodes: Iterable[ast.AST]) -> Counter[str]:
     )
 
 
-def rebound(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names bound in ``nodes`` otherwise than by augmented assignment."""
-    nodes = list(nodes)
-    changed = [n for n in _walk(nodes) if isinstance(n, ast.AugAssign)]
-    augmented = Counter(n.target.id for n in changed if isinstance(n.target, ast.Name))
-    return set(assigned(nodes) - augmented)
-
-
 def contains_return(nodes: Iterable[ast.AST]) -> bool:
     """Say whether one of ``nodes`` may return from the function they are in."""
     return any(isinstance(node, ast.Return) for node in _walk(nodes))

@@ -18,7 +18,7 @@ from tilus.frontend.carried import alike
 from tilus.frontend.expressions import refuse
 from tilus.frontend.scopes import Range
 from tilus.frontend.scopes import Scope as ThreadScope
-from tilus.frontend.source import assigned, contains_return, rebound
+from tilus.frontend.source import assigned, contains_return
 from tilus.frontend.values import MISSING, NUMBERS, Unreadable, same_number, scalar
 from tilus.ir import describe
 from tilus.ir.expr import common_dtype
@@ -99,7 +99,7 @@ class Tracer(Assignments):
             return self.split(node, test, where)
         names = assigned([*node.body, *node.orelse])
         self.builder.promote(self.frame.names, names, where)
-        self.builder.carried.promote(self.frame.names, rebound([*node.body, *node.orelse]), where)
+        self.builder.carried.promote(self.frame.names, names, where)
         sides = [self.side(node.body), self.side(node.orelse)]
         self.merge([side for side in sides if side.flow is Flow.NEXT], where)
         then, orelse = (tuple(side.scope.body) for side in sides)
@@ -360,12 +360,11 @@ class Body:
     ) -> None:
         self.tracer, self.where = tracer, where
         self.names = [n for n in assigned(nodes) if n != counter]
-        self.rebound = rebound(nodes) - {counter}
 
     def __enter__(self) -> Body:
         builder, names = self.tracer.builder, self.tracer.frame.names
         builder.promote(names, self.names, self.where)
-        builder.carried.promote(names, self.rebound, self.where)
+        builder.carried.promote(names, self.names, self.where)
         self.mark = builder.divergence.mark()
         self.scope = builder.enter("loop")
         self.tracer.frame.loops.append(self.scope)
@@ -380,8 +379,7 @@ class Body:
     def carries(self, name: str) -> bool:
         """Return whether the next turn sees what this one assigns to a name."""
         names = self.tracer.frame.names
-        tile = isinstance(names.get(name), ir.RegisterTensor) and name not in self.rebound
-        return tile or scalar(names.get(name)) or self.tracer.builder.carried.owns(names, name)
+        return scalar(names.get(name)) or self.tracer.builder.carried.owns(names, name)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.tracer.frame.loops.pop()
