@@ -121,6 +121,7 @@ class Emitter:
         self._barriers: dict[Threads, int] = {}
         self._accumulated = self._find_accumulated()
         self._shared_by: Twins | None = None  # the twins whose code this is
+        self._others = {group for t in self.plan.twins.values() for group in t.groups[1:]}
 
     def source(self) -> str:
         """Return the whole translation unit."""
@@ -343,13 +344,12 @@ class Emitter:
 
     def _statements(self, body: tuple[Stmt, ...]) -> None:
         chain: list[Group] = []  # the groups of one if/else chain
-        done = {group for twins in self.plan.twins.values() for group in twins.groups[1:]}
         for stmt in body:
             if not isinstance(stmt, Group):
                 chain = []
                 self._statement(stmt)
                 continue
-            if stmt in done:
+            if stmt in self._others:  # the first of its twins has its code
                 continue
             if not all(_apart(group, stmt) for group in chain):
                 chain = []

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from tilus import compiler, ir, loader, records, simulator, timeline
+from tilus.ir.function import REGISTER_FILE
 from tilus.simulator import Costs
 
 SMS = 132  # of the H100 SXM and the H200 SXM
-REGISTERS, REGISTER_UNIT = 65536, 256  # of an SM; what a warp gets is a multiple of the unit
+REGISTER_UNIT = 256  # what a warp gets of the register file is a multiple of it
 THREADS, BLOCKS = 2048, 32  # that an SM can hold
 SHARED_BYTES, SHARED_RESERVED = 228 * 1024, 1024  # of an SM; taken by the system for each block
 """CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 9.0."""
@@ -53,7 +54,7 @@ def resident(kernel: ir.Kernel, registers: int) -> int:
     warps, threads = kernel.function.warps, kernel.function.threads.count
     by_warp = -(-32 * registers // REGISTER_UNIT) * REGISTER_UNIT
     shared = kernel.plan.shared_bytes + SHARED_RESERVED
-    limits = (REGISTERS // (by_warp * warps), THREADS // threads, SHARED_BYTES // shared)
+    limits = (REGISTER_FILE // (by_warp * warps), THREADS // threads, SHARED_BYTES // shared)
     return min(*limits, BLOCKS)
 
 

@@ -198,10 +198,14 @@ class where(_Elementwise):
         return [(self.cond, boolean), (self.a, self.dtype), (self.b, self.dtype)]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Binary(_Elementwise):
     """A function of two operands; of two numbers it is Python's."""
 
     effects = (reads("a"), reads("b"), writes("out"))
+    a: Operand
+    b: Operand
+    out: RegisterTensor
 
     @classmethod
     def scalar(cls, /, **arguments: Any) -> Any:
@@ -220,9 +224,6 @@ class maximum(_Binary):
     """
 
     symbol = "max"
-    a: Operand
-    b: Operand
-    out: RegisterTensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -234,15 +235,15 @@ class minimum(_Binary):
     """
 
     symbol = "min"
-    a: Operand
-    b: Operand
-    out: RegisterTensor
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Unary(_Elementwise):
     """A function of one tile."""
 
     effects = (reads("x"), writes("out"))
+    x: RegisterTensor
+    out: RegisterTensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -254,8 +255,6 @@ class abs(_Unary):
     """
 
     symbol = "abs"
-    x: RegisterTensor
-    out: RegisterTensor
 
     @classmethod
     def scalar(cls, /, **arguments: Any) -> Any:
@@ -272,8 +271,6 @@ class square(_Unary):
     """
 
     symbol = "square"
-    x: RegisterTensor
-    out: RegisterTensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -285,8 +282,6 @@ class exp(_Unary):
     """
 
     symbol = "exp"
-    x: RegisterTensor
-    out: RegisterTensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -298,8 +293,6 @@ class exp2(_Unary):
     """
 
     symbol = "exp2"
-    x: RegisterTensor
-    out: RegisterTensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -311,8 +304,6 @@ class log(_Unary):
     """
 
     symbol = "log"
-    x: RegisterTensor
-    out: RegisterTensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -324,8 +315,6 @@ class sqrt(_Unary):
     """
 
     symbol = "sqrt"
-    x: RegisterTensor
-    out: RegisterTensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -337,5 +326,3 @@ class rsqrt(_Unary):
     """
 
     symbol = "rsqrt"
-    x: RegisterTensor
-    out: RegisterTensor

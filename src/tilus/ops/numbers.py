@@ -104,7 +104,7 @@ def converted(e: Emitter, x: str, source: DType, target: DType) -> str:
         e.helper(TO_INTEGER)
         if target.name == "uint32":
             return f"to_unsigned({x})"
-        least, most = (e.expr(int(n)) for n in _bounds(target))
+        least, most = (e.expr(int(n)) for n in bounds(target))
         return f"({target.cpp})to_int({x}, {least}, {most})"
     return rounded(e, f"({wide(target).cpp}){x}" if wide(source) != wide(target) else x, target)
 
@@ -115,13 +115,14 @@ def convert(values: np.ndarray, target: DType) -> np.ndarray:
         if target.kind == "b":
             return np.asarray(values != 0)
         if target.is_integer and values.dtype.kind not in "iub":
-            least, most = _bounds(target)
+            least, most = bounds(target)
             whole = np.trunc(np.nan_to_num(values.astype(np.float64), posinf=most, neginf=least))
             return np.clip(whole, least, most).astype(target.numpy)
         between: Any = np.float32 if target in ROUNDING else target.numpy
         return values.astype(between).astype(target.numpy)
 
 
-def _bounds(dtype: DType) -> tuple[int, int]:
+def bounds(dtype: DType) -> tuple[int, int]:
+    """Return the least and the largest number of an integer type."""
     info = np.iinfo(np.dtype(dtype.numpy))
     return int(info.min), int(info.max)

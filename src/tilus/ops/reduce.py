@@ -74,6 +74,7 @@ def exchange(layout: RegisterLayout, dims: Sequence[int]) -> Exchange:
     return Exchange(tuple(lanes), tuple(parts))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Reduction(Instruction):
     """What all of them share."""
 
@@ -81,8 +82,8 @@ class _Reduction(Instruction):
     effects = (reads("x"), writes("out"))
     symbol: ClassVar[str]
     x: RegisterTensor
-    dim: int | Sequence[int] | None
-    keepdim: bool
+    dim: int | Sequence[int] | None = None
+    keepdim: bool = False
     out: RegisterTensor
 
     @classmethod
@@ -202,8 +203,8 @@ def _limit(dtype: DType, sign: int) -> Const:
     """Return the least (``sign`` -1) or largest number of a type."""
     if dtype.is_float:
         return Const(sign * float("inf"), dtype)
-    info = np.iinfo(np.dtype(dtype.numpy))
-    return Const(int(info.min if sign < 0 else info.max), dtype)
+    least, most = numbers.bounds(dtype)
+    return Const(least if sign < 0 else most, dtype)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -218,10 +219,6 @@ class sum(_Reduction):
     """
 
     symbol = "+"
-    x: RegisterTensor
-    dim: int | Sequence[int] | None = None
-    keepdim: bool = False
-    out: RegisterTensor
 
     @classmethod
     def type(cls, dtype: DType) -> DType:
@@ -246,10 +243,6 @@ class max(_Reduction):
     """
 
     symbol = "max"
-    x: RegisterTensor
-    dim: int | Sequence[int] | None = None
-    keepdim: bool = False
-    out: RegisterTensor
 
     @property
     def first(self) -> Const:
@@ -268,10 +261,6 @@ class min(_Reduction):
     """
 
     symbol = "min"
-    x: RegisterTensor
-    dim: int | Sequence[int] | None = None
-    keepdim: bool = False
-    out: RegisterTensor
 
     @property
     def first(self) -> Const:
