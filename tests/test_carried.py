@@ -99,7 +99,7 @@ def nested(self, x, n):
 
 
 def waiting(self, x, n):
-    """A while loop, and an accumulator that changes in place beside one that is bound anew."""
+    """A while loop, and an accumulator by augmented assignment beside one by plain."""
     i = n * 1
     acc = x - x
     last = x

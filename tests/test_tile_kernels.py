@@ -4,13 +4,13 @@
 import numpy as np
 import pytest
 from tests import sass
-from tests.ops.tiles import integers, product
+from tests.ops.tiles import Fetching, integers, product
 
 import tilus
 from tilus import compiler, disasm, float16, float32, int32
 
 
-class Epilogue(tilus.Script):
+class Epilogue(Fetching):
     """relu(A · Bᵀ * alpha + bias + C) of one tile, where WGMMA's accumulator sets the layout."""
 
     def __call__(
@@ -30,14 +30,8 @@ class Epilogue(tilus.Script):
         gd = self.global_view(d_ptr, dtype=float16, shape=[64, 64])
         sa = self.shared_tensor(dtype=float16, shape=[64, 32])
         sb = self.shared_tensor(dtype=float16, shape=[64, 32])
-        full = self.mbarrier.alloc(1)
         acc = self.register_tensor(dtype=float32, shape=[64, 64], init=0.0)
-        with self.single_warp():
-            with self.single_thread():
-                self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
-            self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
-            self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
-        self.mbarrier.wait(full, phase=0)
+        self.fetch(ga, sa, gb, sb)
         self.wgmma.fence()
         self.wgmma.mma(sa, sb.transpose(), acc)
         self.wgmma.commit_group()

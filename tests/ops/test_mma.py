@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from tests.kernels import script
 from tests.ops.lanes import Lanes, instruction, wavefronts, written_by
 from tests.ops.test_shared import check
-from tests.ops.tiles import integers, poisoned, product
+from tests.ops.tiles import Fetching, integers, poisoned, product
 
-import tilus
 from tilus import LanguageError, bfloat16, compiler, float16, float32, int32, simulator
 from tilus.layout import (
     WarpGrid,
@@ -22,7 +21,7 @@ from tilus.layout import (
 )
 
 
-class Product(tilus.Script):
+class Product(Fetching):
     """C = A · B for one tile: A is [m, k] or [k, m], B is [n, k] or [k, n], both fetched by TMA."""
 
     def __init__(self, warps=4, a_turned=False, b_turned=True, turns=1, form="in place"):
@@ -39,12 +38,7 @@ class Product(tilus.Script):
         gc = self.global_view(c_ptr, dtype=float32, shape=[m, n])
         sa = self.shared_tensor(dtype=float16, shape=a_shape)
         sb = self.shared_tensor(dtype=float16, shape=b_shape)
-        full = self.mbarrier.alloc(1)
-        with self.single_thread():
-            self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
-            self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
-            self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
-        self.mbarrier.wait(full, phase=0)
+        self.fetch(ga, sa, gb, sb)
         a = self.load_shared(sa.transpose() if self.a_turned else sa)
         b = self.load_shared(sb.transpose() if self.b_turned else sb)
         if self.form == "in place":

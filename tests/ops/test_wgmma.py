@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 from tests.kernels import load_v3
-from tests.ops.tiles import OneTile, integers, poisoned, product
+from tests.ops.tiles import Fetching, OneTile, integers, poisoned, product
 
 import tilus
 from tilus import LanguageError, bfloat16, compiler, float16, float32, int32
@@ -49,7 +49,7 @@ def test_mma_without_a_product_leaves_zeros(backend):
 def form(dtype, *options):
     """Return the kernel below for operands of a type."""
 
-    class Form(tilus.Script):
+    class Form(Fetching):
         """C = A · B for one tile, in any form of the instruction: operands by TMA, A also by way of
         registers, either as it is or transposed."""
 
@@ -68,14 +68,8 @@ def form(dtype, *options):
             gc = self.global_view(c_ptr, dtype=float32, shape=[m, n])
             sa = self.shared_tensor(dtype=dtype, shape=a_shape)
             sb = self.shared_tensor(dtype=dtype, shape=b_shape)
-            full = self.mbarrier.alloc(1)
             acc = self.register_tensor(dtype=self.acc_dtype, shape=[m, n], init=0.0)
-            with self.single_warp():
-                with self.single_thread():
-                    self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
-                self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
-                self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
-            self.mbarrier.wait(full, phase=0)
+            self.fetch(ga, sa, gb, sb)
             a = sa.transpose() if self.a_place == "transposed" else sa
             a = self.load_shared(sa) if self.a_place == "registers" else a
             b = sb if self.b_stored == "kn" else sb.transpose()
@@ -192,7 +186,7 @@ def test_commit_group_closes_the_group(backend):
         backend.run(kernel, integers(64, 16), integers(8, 16), c)
 
 
-class Uncommitted(tilus.Script):
+class Uncommitted(Fetching):
     """OneTile without commit_group."""
 
     def __call__(self, a_ptr: ~float16, b_ptr: ~float16, c_ptr: ~float32):
@@ -203,13 +197,8 @@ class Uncommitted(tilus.Script):
         gc = self.global_view(c_ptr, dtype=float32, shape=[64, 8])
         sa = self.shared_tensor(dtype=float16, shape=[64, 16])
         sb = self.shared_tensor(dtype=float16, shape=[8, 16])
-        full = self.mbarrier.alloc(1)
         acc = self.register_tensor(dtype=float32, shape=[64, 8], init=0.0)
-        with self.single_thread():
-            self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
-            self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
-            self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
-        self.mbarrier.wait(full, phase=0)
+        self.fetch(ga, sa, gb, sb)
         self.wgmma.fence()
         self.wgmma.mma(sa, sb.transpose(), acc)
         self.wgmma.wait_group(0)

@@ -38,6 +38,20 @@ class OneTile(tilus.Script):
         self.store_global(gc, acc, offsets=[0, 0])
 
 
+class Fetching(tilus.Script):
+    """Kernels that begin as the one above, whose lines are golden: with two tiles."""
+
+    def fetch(self, ga, sa, gb, sb):
+        """Bring the first box of each view into its tile by TMA, and wait for both."""
+        full = self.mbarrier.alloc(1)
+        with self.single_warp():
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
+            self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, 0], mbarrier=full)
+            self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, 0], mbarrier=full)
+        self.mbarrier.wait(full, phase=0)
+
+
 def integers(*shape, seed=0):
     """Return float16 values from {-1, 0, 1}: every partial sum of a product is exact."""
     return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float16)
