@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import to_rgba
 
-from measured import Problem, problems, size, versions
+from measured import Problem, called, problems, size, versions
 from style import WIDTH, theme
 from tilus import records
 from tilus.records import Record, Summary
@@ -40,11 +40,6 @@ def rungs(record: Record, problem: Problem = SIZE) -> dict[str, Summary]:
     return {name: record.summary(name, *problem) for name in known}
 
 
-def title(version: str) -> str:
-    """Return a version's name as figures show it."""
-    return "cuBLAS" if version == BASELINE else version.upper()
-
-
 def label(summary: Summary) -> str:
     """Return a bar's numbers: speed, time, and the ratio to cuBLAS where there is one."""
     parts = [f"{summary.tflops:.0f} TFLOPS", f"{summary.latency_ms:.2f} ms"]
@@ -64,7 +59,7 @@ def speed(name: str, path: str) -> None:
             x = summary.tflops + (-8 if inside else 8)
             ax.text(x, y, label(summary), va="center_baseline", fontsize=8.5, **look)
         ax.axvline(peak(), color=colours.other, ls="--", lw=1, label=f"published peak, {peak():g}")
-        ax.set_yticks(range(len(found)), [title(version) for version in found])
+        ax.set_yticks(range(len(found)), [called(version) for version in found])
         ax.invert_yaxis()
         ax.set_xlabel(f"TFLOPS at {size(*SIZE[:3])}, in bursts")
         figure.legend(loc="outside upper center")
@@ -122,7 +117,7 @@ def step(name: str, path: str, version: str) -> None:
             # A machine without a cuBLAS measures our step alone.
             known = [i for i, p in enumerate(timed) if p in problems(record, shown)]
             speeds = [record.summary(shown, *timed[i]).tflops for i in known]
-            bars = ax.barh(places[known] + offset, speeds, 0.36, fc=fill, label=title(shown))
+            bars = ax.barh(places[known] + offset, speeds, 0.36, fc=fill, label=called(shown))
             ax.bar_label(bars, fmt="{:.0f}", padding=3)
         ax.axvline(peak(), color=colours.other, ls="--", lw=1, label=f"published peak, {peak():g}")
         ax.set_yticks(places, [f"{size(m, n, k)}\n{regime}" for m, n, k, regime in timed])

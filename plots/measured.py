@@ -23,6 +23,11 @@ def versions(record: Record) -> list[str]:
     return sorted(name for name, kernel in kernels.items() if "class" in kernel)
 
 
+def called(version: str) -> str:
+    """Return the name of a version or rival as readers know it."""
+    return "cuBLAS" if version == "cublas" else version.upper()
+
+
 def size(m: int, n: int, k: int) -> str:
     """Return the size as people write it: ``8192³`` or ``1000×904×520``."""
     return f"{m}³" if m == n == k else f"{m}×{n}×{k}"

@@ -22,7 +22,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from ladder import found, numbers
-from measured import size
+from measured import called, size
 from tilus import records
 
 if TYPE_CHECKING:
@@ -80,11 +80,6 @@ class Profile:
         m, n, k = (self.data["problem"][axis] for axis in "mnk")
         labels += nodes.Text(f" One launch at {size(m, n, k)}, {self.data['profiler']}.")
         return labels
-
-
-def called(version: str) -> str:
-    """Return the name of a version as readers know it."""
-    return "cuBLAS" if version == "cublas" else version.upper()
 
 
 def find(env: BuildEnvironment) -> Profile | None:

@@ -84,10 +84,10 @@ class Costs:
         "data sheet of the H200 SXM: 989 TFLOPS dense, by 132 SMs at 1.83 GHz",
     )
     mma_flop: float = _cost(
-        2560,
+        2731,
         "FLOP per cycle",
         "products of mma.sync, float16 inputs",
-        "about 0.63 of WGMMA's rate, as Luo et al. measure on Hopper (arXiv 2402.13499)",
+        "counted on an H200: V0's FLOP by the cycles in which its tensor pipe was active",
     )
     store_latency: float = _cost(500, "cycles", "a bulk store, on top of its bytes")
     store_bytes: float = _cost(64, "bytes per cycle", "bulk stores of one SM", "as copies")
