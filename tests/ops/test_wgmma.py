@@ -116,8 +116,8 @@ def test_every_form_of_mma_compiles_without_local_memory(dtype, acc_dtype, a_pla
     text = sass(program.cubin.code)
     assert "HGMMA" in text and "LDL" not in text and "STL" not in text
     assert ("BF16" in text) == (dtype == bfloat16)
-    # PTX ISA, "wgmma.mma_async": behind scale-d come the signs, then whether a and b are transposed;
-    # a in registers has no such flag.
+    # PTX ISA, "wgmma.mma_async": behind scale-d come the signs, then whether a and b are
+    # transposed; a in registers has no such flag.
     a_flag = {"shared": "0, ", "transposed": "1, ", "registers": ""}[a_place]
     assert f'p, 1, 1, {a_flag}{int(b_stored == "kn")}; }}"' in program.cuda
 
