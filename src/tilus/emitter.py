@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -121,7 +122,11 @@ class Emitter:
         self._barriers: dict[Threads, int] = {}
         self._accumulated = self._find_accumulated()
         self._shared_by: Twins | None = None  # the twins whose code this is
-        self._others = {group for t in self.plan.twins.values() for group in t.groups[1:]}
+
+    @cached_property
+    def _others(self) -> set[Group]:
+        """The groups whose code the first of their twins has."""
+        return {group for twins in self.plan.twins.values() for group in twins.groups[1:]}
 
     def source(self) -> str:
         """Return the whole translation unit."""

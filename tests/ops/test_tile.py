@@ -11,18 +11,21 @@ from tilus import LanguageError, compiler, float32, int32
 from tilus.emitter import emit
 
 
-def test_assign_gives_a_tile_new_values_in_place(backend):
+def test_assign_gives_a_carried_tile_new_values(backend):
     def kernel(self, c_ptr: ~float32):
         self.attrs.blocks, self.attrs.warps = 1, 2
-        gc = self.global_view(c_ptr, dtype=float32, shape=[8, 32])
+        gc = self.global_view(c_ptr, dtype=float32, shape=[16, 32])
         a = self.load_global(gc, offsets=[0, 0], shape=[8, 32])
         same = a
-        a += 1
-        a *= a
-        self.store_global(gc, same, offsets=[0, 0])
+        for _ in self.range(1):
+            a += 1
+            a *= a
+        self.store_global(gc, a, offsets=[0, 0])
+        self.store_global(gc, same, offsets=[8, 0])
 
-    c = np.arange(256, dtype=np.float32).reshape(8, 32)
-    wanted = (c + 1) ** 2
+    c = np.full((16, 32), np.nan, np.float32)
+    c[:8] = before = np.arange(256, dtype=np.float32).reshape(8, 32)
+    wanted = np.concatenate([(before + 1) ** 2, before])
     backend.run(script(kernel), c)
     assert np.array_equal(c, wanted)
 
