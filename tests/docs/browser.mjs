@@ -23,6 +23,7 @@ const COUNTED = new Set([".html", ".css", ".js"]);
 
 const { origin, stop } = await serve(site);
 const browser = await launch();
+const weights = new Map();
 let faults = 0;
 
 /** Whether a file is part of what a page may weigh. */
@@ -31,14 +32,20 @@ function counts(url) {
   return COUNTED.has(extname(pathname)) && !pathname.endsWith("searchindex.js");
 }
 
+/** The compressed size of a file; those that pages share are compressed once. */
+async function weigh(response) {
+  const url = response.url();
+  if (!weights.has(url)) weights.set(url, gzipSync(await response.body()).length);
+  return weights.get(url);
+}
+
 /** Open a page in one appearance and report all that a reader would stumble over. */
-async function look(context, path, scheme, viewport) {
+async function look(page, path, scheme, viewport) {
   const where = `${path} ${scheme} ${viewport.width}px`;
   const fault = (what) => {
     faults += 1;
     console.log(`${where}: ${what}`);
   };
-  const page = await context.newPage();
   page.on("console", (message) => message.type() === "error" && fault(`console: ${message.text()}`));
   page.on("pageerror", (error) => fault(`script: ${error.message}`));
   page.on("request", (request) => {
@@ -46,15 +53,14 @@ async function look(context, path, scheme, viewport) {
     if (!own) fault(`asks another host: ${request.url()}`);
   });
   const parts = [];
-  page.on("response", (response) => counts(response.url()) && parts.push(response.body()));
+  page.on("response", (response) => counts(response.url()) && parts.push(weigh(response)));
   await page.goto(`${origin}/${path}`, { waitUntil: "load" });
-  const bodies = await Promise.all(parts);
-  const size = bodies.reduce((sum, body) => sum + gzipSync(body).length, 0);
+  const size = (await Promise.all(parts)).reduce((sum, part) => sum + part, 0);
   if (size > LIMIT) fault(`${size} bytes compressed, over ${LIMIT}`);
   await page.evaluate(unfold);
   for (const found of await page.evaluate(inspect, scheme)) fault(found);
   await page.addScriptTag({ path: axe });
-  const { violations } = await page.evaluate(() => globalThis.axe.run());
+  const { violations } = await page.evaluate(() => globalThis.axe.run({ resultTypes: ["violations"] }));
   for (const { id, nodes } of violations) {
     for (const node of nodes) fault(`axe ${id}: ${node.html.slice(0, 160)}`);
   }
@@ -62,7 +68,7 @@ async function look(context, path, scheme, viewport) {
     const name = `${path.replaceAll("/", "-").replace(".html", "")}-${scheme}-${viewport.width}.png`;
     await page.screenshot({ path: join(options.shots, name), fullPage: true });
   }
-  await page.close();
+  page.removeAllListeners();
 }
 
 /** Runs in the page: open everything that is folded, since a reader may. */
@@ -106,7 +112,8 @@ if (options.shots) await mkdir(options.shots, { recursive: true });
 async function lookIn(scheme) {
   for (const viewport of VIEWPORTS) {
     const context = await browser.newContext({ colorScheme: scheme, viewport });
-    for (const path of pages) await look(context, path, scheme, viewport);
+    const page = await context.newPage();
+    for (const path of pages) await look(page, path, scheme, viewport);
     await context.close();
   }
 }
