@@ -403,8 +403,10 @@ class Emitter:
                 self._for(stmt)
 
     def _for(self, stmt: For) -> None:
-        if stmt.unroll is not None:
-            self.line(f"#pragma unroll {stmt.unroll or ''}".rstrip())
+        factor = (
+            1 if stmt.unroll is None else stmt.unroll or ""
+        )  # what nobody asked for, costs time
+        self.line(f"#pragma unroll {factor}".rstrip())
         i, step = self.name(stmt.var), self.expr(stmt.step)
         start, stop = self.expr(stmt.start), self.expr(stmt.stop)
         up, down = f"{i} < {stop}", f"{i} > {stop}"

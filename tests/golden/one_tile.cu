@@ -103,6 +103,7 @@ OneTile(const __grid_constant__ CUtensorMap ga_map,
   mbarrier_wait(smem + 4608, 0u);
   // tiles.py:33  fence
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  #pragma unroll 1
   for (int i = 0; i < 1; i += 1) {
     // tiles.py:35  mma
     const unsigned long long a_desc = wgmma_descriptor(smem + 0, 512, 2);

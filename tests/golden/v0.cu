@@ -102,6 +102,7 @@ MatmulTMA(const __grid_constant__ CUtensorMap ga_map,
   float acc[64];
   #pragma unroll
   for (int r = 0; r < 64; ++r) acc[r] = 0.0f;
+  #pragma unroll 1
   for (int offset_k = 0; offset_k < 520; offset_k += 32) {
     // matmul_v0.py:52  thread 0
     if (warp == 0 && elect_one()) {

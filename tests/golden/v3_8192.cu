@@ -159,6 +159,7 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
       __syncwarp();
     }
     stage = 2;
+    #pragma unroll 1
     for (int i = 0; i < 3; i += 1) {
       // matmul_v3.py:83  wait
       mbarrier_wait(smem + ((stage * 8) + 98328), (phases >> stage & 1));

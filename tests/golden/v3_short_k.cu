@@ -139,6 +139,7 @@ MatmulWGMMAV3(const __grid_constant__ CUtensorMap ga_map,
     }
     stage = 1;
     stage = 0;
+    #pragma unroll 1
     for (int i = 0; i < 1; i += 1) {
       // matmul_v3.py:83  wait
       mbarrier_wait(smem + ((stage * 8) + 98328), (phases >> stage & 1));

@@ -149,7 +149,7 @@ class single_thread(Scope):
 class Range:
     """``self.range([start,] stop[, step], unroll=n)``: a run-time loop.
 
-    ``unroll``: how many turns the compiler lays out one after another; ``"all"`` of them.
+    ``unroll``: how many turns are laid out one after another, ``"all"`` of them or by default one.
     """
 
     def __init__(self, *bounds: ir.ExprLike, unroll: int | Literal["all"] | None = None) -> None:
