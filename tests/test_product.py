@@ -3,6 +3,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.kernels import load_v3
 from tests.played import FACTS, H200, Stage, kernel_like, multiply, rivals
@@ -73,6 +74,23 @@ def test_inputs_that_a_later_version_changes_are_noticed(stage):
 
     made = played(stage, {"v5": swapped}, v3=2.0, v5=1.0)
     with pytest.raises(TilusError, match="v5 at 64x48x32 is wrong"):
+        made.check()
+
+
+def test_inputs_that_a_later_version_changes_are_noticed_on_the_simulator_too():
+    def right(m, n, k, a, b, c):
+        c[...] = a.astype(np.float32) @ b.astype(np.float32).T
+
+    def spoils(m, n, k, a, b, c):
+        right(m, n, k, a, b, c)
+        a[0, 0] += 1
+
+    made = product.Product((16, 24, 8), None, say=lambda text: None)
+    for name, kernel in (("v3", right), ("v4", spoils)):
+        made.versions[name] = product.Version(name, None, kernel)
+    with pytest.raises(
+        TilusError, match=r"v4 at 16x24x8 is wrong \(exact check\):\n  A was changed"
+    ):
         made.check()
 
 

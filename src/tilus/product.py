@@ -155,7 +155,7 @@ class Product:
     def _check_integers(self) -> None:
         case = Case.draw("exact", *self.size, seed=SEED)
         operands, right = Operands.place(case, self.gpu), None
-        inputs = [_on_host(x) for x in (operands.a, operands.b)]
+        inputs = [_on_host(x).copy() for x in (operands.a, operands.b)]
         for name, version in self.versions.items():
             operands.poison(case)
             self.run(version, operands)
