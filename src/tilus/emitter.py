@@ -86,6 +86,9 @@ __device__ __forceinline__ bool elect_one() {
   return elected;
 }"""
 
+CLUSTER = {"clusterRank": "cluster_ctarank", "clusterBlockIdx": "cluster_ctaid"}
+"""Where a block stands in its cluster: PTX ISA, "Special Registers"."""
+
 KEYWORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const
 constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit
@@ -94,10 +97,11 @@ not_eq nullptr operator or or_eq private protected public register reinterpret_c
 signed sizeof static static_assert static_cast struct switch template this thread_local throw true
 try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
 OURS = """
-CUtensorMap blockDim blockIdx elect_one exp2f expf fabsf floor_div floor_mod from_bfloat from_half
-gridDim half_t logf max maximum min minimum never pack part quad r row rsqrtf shared_memory
-shift_left shift_right smem sqrtf threadIdx tile_div tile_mod to_bfloat to_half to_int to_unsigned
-transpose_quad v vector warp"""
+CUtensorMap blockDim blockIdx cluster_ctaid_x cluster_ctaid_y cluster_ctaid_z cluster_ctarank
+cluster_sync elect_one evict_first evict_last evict_normal exp2f expf fabsf floor_div floor_mod
+from_bfloat from_half gridDim half_t logf map_shared max maximum min minimum never pack part quad r
+row rsqrtf shared_memory shift_left shift_right smem sqrtf threadIdx tile_div tile_mod to_bfloat
+to_half to_int to_unsigned transpose_quad v vector warp"""
 RESERVED = frozenset((KEYWORDS + OURS).split())
 """What C++ keeps to itself, and what generated code calls its own things."""
 
@@ -286,7 +290,7 @@ class Emitter:
             case Var():
                 return self.name(x)
             case Builtin(name=name):
-                return f"(int){name}"
+                return self._builtin(name)
             case Cast(x=inner, dtype=dtype):
                 return f"({dtype.cpp}){self.expr(inner)}"
             case Select(cond=cond, a=a, b=b):
@@ -298,6 +302,18 @@ class Emitter:
                 # C computes narrow integers as int, and would keep what does not fit.
                 return f"({dtype.cpp}){text}" if dtype.is_integer and dtype.bits < 32 else text
         raise AssertionError(f"unknown expression {x!r}")
+
+    def _builtin(self, name: str) -> str:
+        """Return what C calls a value that the hardware provides."""
+        stem, _, axis = name.partition(".")
+        if stem == "clusterDim":
+            return str(self.function.cluster["xyz".index(axis)])
+        if stem not in CLUSTER:
+            return f"(int){name}"
+        register = CLUSTER[stem] + (f".{axis}" if axis else "")
+        call = register.replace(".", "_")
+        self.helper(special(call, register))
+        return f"(int){call}()"
 
     def signed(self, x: ExprLike) -> bool:
         return not nonnegative(as_expr(x), self.plan.nonnegative)
@@ -496,6 +512,16 @@ class Emitter:
                     f"for (int r = 0; r < {count}; ++r) "
                     f'asm volatile("" : "+{kind}"({name}[r]) :: "memory");'
                 )
+
+
+def special(name: str, register: str) -> str:
+    """Return the device function ``name``, which reads a special register."""
+    return f"""\
+__device__ __forceinline__ unsigned {name}() {{
+  unsigned value;
+  asm("mov.u32 %0, %%{register};" : "=r"(value));
+  return value;
+}}"""
 
 
 def _together(groups: Sequence[Group]) -> Threads:

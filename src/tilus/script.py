@@ -32,6 +32,7 @@ class Instructions(frontend.Inlined):
     mbarrier = ops.mbarrier
     wgmma = ops.wgmma
     fence = ops.fence
+    cluster = ops.cluster
 
     global_view = ops.alloc.global_view
     shared_tensor = ops.alloc.shared_tensor
@@ -71,8 +72,8 @@ class Instructions(frontend.Inlined):
     fast_divmod = staticmethod(frontend.fast_divmod)
     static_assert = staticmethod(frontend.static_assert)
 
-    blockIdx = frontend.Dim3.builtin("blockIdx")
-    gridDim = frontend.Dim3.builtin("gridDim")
+    blockIdx = ir.Dim3.builtin("blockIdx")
+    gridDim = ir.Dim3.builtin("gridDim")
 
 
 class Class(Instructions):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import tilus
-from tilus import LanguageError, float32, int32, uint32
+from tilus import LanguageError, compiler, float32, int32, uint32
+from tilus.emitter import emit
 
 
 class PingPong(tilus.Script):
@@ -105,3 +106,72 @@ def test_arrive_and_expect_tx_refuses_more_bytes_than_a_barrier_counts():
 def test_wait_refuses_a_parity_that_is_none():
     with pytest.raises(LanguageError, match="wait: phase must be the parity 0 or 1, got 2"):
         Misused("phase").lower()
+
+
+class Signals(tilus.Script):
+    """Blocks of a cluster signal each other."""
+
+    def __init__(self, op, **arguments):
+        self.op, self.arguments = op, arguments
+
+    def __call__(self):
+        self.attrs.blocks = 4
+        self.attrs.cluster_blocks = 4
+        self.attrs.warps = 1
+        barriers = self.mbarrier.alloc([32, 32])
+        self.cluster.sync()
+        if self.op == "arrive_remote":
+            self.mbarrier.arrive_remote(barriers[1], **self.arguments)
+        if self.op == "arrive_and_expect_tx_remote":
+            self.mbarrier.arrive_and_expect_tx_remote(barriers[1], **self.arguments)
+        if self.op == "arrive_and_expect_tx_multicast":
+            self.mbarrier.arrive_and_expect_tx_multicast(barriers[1], **self.arguments)
+        self.cluster.sync()
+
+
+def code(op, **arguments):
+    """Return generated CUDA, and the PTX that NVRTC makes of it."""
+    kernel = Signals(op, **arguments).lower()
+    return emit(kernel), compiler.build(kernel).cubin.ptx
+
+
+def test_arrive_remote_releases_to_the_cluster():
+    cuda, ptx = code("arrive_remote", rank=3)
+    assert "mbarrier_arrive_remote(smem + 8, 3u, 1);" in cuda
+    assert ptx.count("mapa.shared::cluster.u32") == 1
+    assert ptx.count("mbarrier.arrive.release.cluster.shared::cluster.b64") == 1
+
+
+def test_arrive_and_expect_tx_remote_announces_bytes_there():
+    cuda, ptx = code("arrive_and_expect_tx_remote", transaction_bytes=64, rank=0)
+    assert "mbarrier_arrive_expect_tx_remote(smem + 8, 0u, 64u);" in cuda
+    assert ptx.count("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64") == 1
+
+
+def test_arrive_and_expect_tx_multicast_does_so_once_a_block():
+    cuda, ptx = code("arrive_and_expect_tx_multicast", transaction_bytes=64, multicast_mask=13)
+    assert "mbarrier_arrive_expect_tx_multicast(smem + 8, 13u, 64u);" in cuda
+    assert ptx.count("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64") == 3
+
+
+@pytest.mark.parametrize(
+    "op, arguments, message",
+    [
+        ("arrive_remote", {"rank": 4}, "rank must be from 0 to 3, as the cluster has 4 blocks"),
+        ("arrive_remote", {"rank": 0, "count": 0}, "count must be a compile-time integer from 1"),
+        ("arrive_remote", {"rank": 0.5}, "rank must be"),
+        (
+            "arrive_and_expect_tx_remote",
+            {"transaction_bytes": 1 << 20, "rank": 0},
+            "transaction_bytes must be from 0 to 1048575, got 1048576",
+        ),
+        (
+            "arrive_and_expect_tx_multicast",
+            {"transaction_bytes": 0, "multicast_mask": 16},
+            "multicast_mask must be from 1 to 15",
+        ),
+    ],
+)
+def test_remote_arrivals_refuse(op, arguments, message):
+    with pytest.raises(LanguageError, match=message):
+        Signals(op, **arguments).lower()

@@ -6,7 +6,8 @@ import pytest
 from tests.ops.tiles import OneTile, integers, poisoned, product
 
 import tilus
-from tilus import LanguageError, float16
+from tilus import LanguageError, compiler, disasm, float16, launch
+from tilus.emitter import emit
 
 
 @pytest.mark.parametrize("m, n, k", [(40, 24, 64), (64, 8, 8), (1, 1, 40)])
@@ -20,9 +21,11 @@ def test_global_to_shared_fills_zeros_outside(backend, m, n, k):
 class Copy(tilus.Script):
     """One copy with a fault."""
 
-    def __init__(self, threads=1, rows=64, dtype=float16, transposed=False, offsets=2):
+    def __init__(
+        self, threads=1, rows=64, dtype=float16, transposed=False, offsets=2, cache_policy=None
+    ):
         self.threads, self.rows, self.dtype = threads, rows, dtype
-        self.transposed, self.offsets = transposed, offsets
+        self.transposed, self.offsets, self.cache_policy = transposed, offsets, cache_policy
 
     def __call__(self, a_ptr: ~float16):
         self.attrs.blocks = 1
@@ -32,7 +35,10 @@ class Copy(tilus.Script):
         full = self.mbarrier.alloc(1)
         with self.thread_group(thread_begin=0, num_threads=self.threads):
             dst = sa.transpose() if self.transposed else sa
-            self.tma.global_to_shared(src=ga, dst=dst, offsets=[0] * self.offsets, mbarrier=full)
+            self.tma.global_to_shared(
+                src=ga, dst=dst, offsets=[0] * self.offsets, mbarrier=full,
+                cache_policy=self.cache_policy,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -48,3 +54,104 @@ class Copy(tilus.Script):
 def test_global_to_shared_refuses(fault, message):
     with pytest.raises(LanguageError, match=f"global_to_shared: {message}"):
         Copy(**{"threads": 32} | fault).lower()
+
+
+@pytest.mark.parametrize("policy", ["evict_first", "evict_normal", "evict_last"])
+def test_global_to_shared_asks_the_cache(policy):
+    kernel = Copy(32, cache_policy=policy).lower()
+    assert f"smem + 8192, {policy}());" in emit(kernel)
+    assert f"createpolicy.fractional.L2::{policy}.b64" in emit(kernel)
+    assert "UTMALDG.2D [UR" in disasm.sass(compiler.build(kernel).cubin.code)
+
+
+def test_global_to_shared_refuses_an_unknown_policy():
+    with pytest.raises(LanguageError, match="cache_policy must be None or one of evict_first, ev"):
+        Copy(32, cache_policy="evict").lower()
+
+
+class Store(tilus.Script):
+    """One store with a fault, or none; the third dimension of ``shape`` makes the view wrong."""
+
+    def __init__(self, where="elected", shape=(64, 128), dtype=float16, n=0, read=True, then=None):
+        self.where, self.shape, self.dtype = where, shape, dtype
+        self.n, self.read, self.then = n, read, then or where
+
+    def __call__(self, c_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        gc = self.global_view(c_ptr, dtype=float16, shape=[512, 128])
+        sc = self.shared_tensor(dtype=self.dtype, shape=self.shape)
+        if self.where == "warp":
+            with self.single_warp():
+                self.tma.shared_to_global(sc, gc, offsets=[64, 0])
+        if self.where == "elected":
+            with self.single_thread():
+                self.tma.shared_to_global(sc, gc, offsets=[64, 0])
+        if self.then == "elected":
+            with self.single_warp(), self.single_thread():
+                self.tma.commit_group()
+                self.tma.wait_group(self.n, read=self.read)
+        if self.then == "thread 0":
+            with self.single_thread(0):
+                self.tma.commit_group()
+        if self.then == "thread 0 again":
+            with self.single_thread(0), self.single_thread():
+                self.tma.commit_group()
+        if self.then == "warp":
+            with self.single_warp():
+                self.tma.wait_group(0)
+        if self.then == "another warp":
+            with self.single_thread(40):
+                self.tma.commit_group()
+
+
+def test_shared_to_global_stores_every_panel():
+    kernel = Store().lower()
+    assert "tma_store_2d(&gc_map, 0, 64, smem + 0);" in emit(kernel)
+    assert "tma_store_2d(&gc_map, 64, 64, smem + 8192);" in emit(kernel)
+    code = disasm.sass(compiler.build(kernel).cubin.code)
+    assert code.count("UTMASTG.2D") == 2
+
+
+def test_shared_to_global_writes_its_argument():
+    assert launch.views.written(Store().lower().function) == ("c_ptr",)
+
+
+def test_commit_group_flushes():
+    code = disasm.sass(compiler.build(Store().lower()).cubin.code)
+    assert code.count("UTMACMDFLUSH") == 1
+
+
+@pytest.mark.parametrize("n, read", [(0, True), (0, False), (7, True)])
+def test_wait_group_names_what_may_be_left(n, read):
+    kernel = Store(n=n, read=read).lower()
+    assert f"cp.async.bulk.wait_group{'.read' if read else ''} {n};" in emit(kernel)
+    assert f"DEPBAR.LE SB0, 0x{n}" in disasm.sass(compiler.build(kernel).cubin.code)
+
+
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        (
+            {"where": "warp"},
+            r"shared_to_global: the current group must be one thread \(self.single",
+        ),
+        ({"then": "warp"}, "wait_group: the current group must be one thread .* got 32 threads"),
+        ({"shape": (2, 64, 128)}, "shared_to_global: src must be a 2-D tile, got 3 dimensions"),
+        ({"dtype": tilus.float32}, "shared_to_global: src must be of type float16, got float32"),
+        ({"n": 8}, "wait_group: n must be a compile-time integer from 0 to 7, got 8"),
+        ({"read": 1}, "wait_group: read must be True or False, got 1"),
+        (
+            {"then": "thread 0"},
+            r"commit_group: the thread must be elected by hardware, as in line ",
+        ),
+        ({"then": "thread 0 again"}, "must be elected .*, got one chosen by its number"),
+    ],
+)
+def test_stores_refuse(fault, message):
+    with pytest.raises(LanguageError, match=message):
+        Store(**fault).lower()
+
+
+def test_threads_of_different_warps_may_be_chosen_differently():
+    assert Store(then="another warp").lower()

@@ -88,7 +88,10 @@ class Instructions(SphinxDirective):
 def find(name: str) -> str:
     """Return the full name of the instruction a kernel calls ``self.<name>``."""
     unit, _, short = name.rpartition(".")
-    found = [c for c in instructions() if c.__name__ == short and c.__module__.endswith(unit)]
+    if not unit and hasattr(Script, short):
+        found = [getattr(Script, short)]
+    else:
+        found = [c for c in instructions() if c.__name__ == short and c.__module__.endswith(unit)]
     if len(found) != 1:
         raise ExtensionError(f"{len(found)} instructions are called {name!r}; one is wanted")
     return f"{found[0].__module__}.{short}"

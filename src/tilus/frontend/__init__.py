@@ -19,7 +19,6 @@ from tilus.frontend.expressions import Frame
 from tilus.frontend.scalars import fast_divmod, static_assert
 from tilus.frontend.scopes import (
     Attributes,
-    Dim3,
     Range,
     single_thread,
     single_warp,
@@ -32,7 +31,6 @@ from tilus.frontend.values import Inlined
 
 __all__ = [
     "Attributes",
-    "Dim3",
     "Inlined",
     "Parameter",
     "Range",

@@ -8,6 +8,7 @@ method works in any group.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from tilus.ir import describe
 WARP = 32
 WARP_GROUP = 128
 MAX_WARPS = 32
+MAX_CLUSTER = 8  # CUDA C++ programming guide, "Thread Block Clusters": portable; 16 is not
 
 
 def require(condition: bool, what: str, rule: str, value: object) -> None:
@@ -177,26 +179,13 @@ def loop_bound(value: object) -> ir.Expr:
     return ir.as_expr(value)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class Dim3:
-    """``self.blockIdx`` and its like."""
-
-    x: ir.Expr
-    y: ir.Expr
-    z: ir.Expr
-
-    @classmethod
-    def builtin(cls, name: str) -> Dim3:
-        """Return the three values the hardware provides under ``name``."""
-        return cls(*(ir.Builtin(f"{name}.{axis}") for axis in "xyz"))
-
-
 @dataclass
 class Attributes:
     """``self.attrs``: the shape of the launch, assigned once each in ``__call__``.
 
     ``blocks``: int or up to three, from compile-time values and kernel parameters. ``warps``: a
-    compile-time int, 1 to 32. ``cluster_blocks``: compile-time, like ``blocks``.
+    compile-time int, 1 to 32. ``cluster_blocks``: compile-time, like ``blocks``, at most 8 blocks
+    in all: what every GPU of the generation runs.
     """
 
     blocks: tuple[ir.Expr, ir.Expr, ir.Expr] | None = None
@@ -215,6 +204,8 @@ class Attributes:
                 self.warps = n
             case "cluster_blocks":
                 self.cluster_blocks = triple("cluster_blocks", value, positive)
+                n = math.prod(self.cluster_blocks)
+                require(n <= MAX_CLUSTER, "cluster_blocks", f"at most {MAX_CLUSTER} in all", n)
             case _:
                 require(
                     False, "an attribute of self.attrs", "blocks, warps or cluster_blocks", name

@@ -7,6 +7,7 @@ from tilus.ir.expr import (
     Builtin,
     Cast,
     Const,
+    Dim3,
     Element,
     Expr,
     ExprLike,
@@ -34,6 +35,7 @@ from tilus.ir.function import (
     Plan,
     TensorMap,
     Twins,
+    check_clusters,
     launch_integer,
 )
 from tilus.ir.instruction import (
@@ -93,6 +95,7 @@ __all__ = [
     "Constraints",
     "Continue",
     "Declare",
+    "Dim3",
     "Effect",
     "Element",
     "Emitter",
@@ -134,6 +137,7 @@ __all__ = [
     "as_integer",
     "bodies",
     "cast",
+    "check_clusters",
     "children",
     "describe",
     "evaluate",

@@ -284,6 +284,20 @@ class Builtin(Expr):
     dtype: DType = int32
 
 
+@dataclass(frozen=True)
+class Dim3:
+    """``self.blockIdx`` and its like."""
+
+    x: Expr
+    y: Expr
+    z: Expr
+
+    @classmethod
+    def builtin(cls, name: str) -> Dim3:
+        """Return the three values the hardware provides under ``name``."""
+        return cls(*(Builtin(f"{name}.{axis}") for axis in "xyz"))
+
+
 @dataclass(frozen=True, eq=False)
 class Element(Expr):
     """One element of a small register tensor that every thread holds whole (phases, counters)."""

@@ -59,9 +59,20 @@ class Function:
         return REGISTER_FILE // (-(-self.warps // 4) * 128) // 8 * 8
 
     def grid(self, scalars: Mapping[Expr, Scalar]) -> tuple[int, int, int]:
-        """Return the number of blocks along x, y and z; ``scalars`` are the parameters' values."""
+        """Return the number of blocks along x, y and z; ``scalars`` are the parameters' values.
+
+        Raises :class:`ArgumentError` where clusters do not fill it.
+        """
         x, y, z = (launch_integer(n, scalars, "the grid") for n in self.blocks)
+        check_clusters(self.name, (x, y, z), self.cluster)
         return x, y, z
+
+
+def check_clusters(name: str, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
+    """Refuse a grid that clusters do not fill; ``name`` is the kernel's."""
+    if any(n % c for n, c in zip(grid, cluster, strict=True)):
+        rule = f"a multiple of the cluster {cluster}"
+        raise ArgumentError(f"grid of {name}", rule, grid, "Round it up; extra blocks do nothing.")
 
 
 def launch_integer(x: Expr, scalars: Mapping[Expr, Scalar], what: str) -> int:

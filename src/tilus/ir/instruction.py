@@ -23,6 +23,7 @@ from tilus.ir.tensor import Barrier, GlobalTensor, RegisterTensor, SharedTensor,
 if TYPE_CHECKING:
     import numpy as np
 
+    from tilus.ir.function import Function
     from tilus.layout import RegisterLayout, SharedLayout
 
 
@@ -75,14 +76,15 @@ class Instruction(Stmt):
     """Base of all instructions; a subclass is found by the registry as soon as it exists.
 
     ``issuer``: who carries it out: ``"thread"`` (any threads, each for itself), ``"warp"``,
-    ``"warpgroup"``, ``"group"`` (the current one, together) or ``"block"`` (all threads of the
-    block, outside of groups). ``proxy``: ``"generic"`` or ``"async"``, the path its memory accesses
+    ``"warpgroup"``, ``"group"`` (the current one, together), ``"block"`` (all threads of the
+    block, outside of groups) or ``"single"`` (one thread, which alone may wait for what it has
+    started). ``proxy``: ``"generic"`` or ``"async"``, the path its memory accesses
     take. ``variadic``: the last parameter takes all further positional arguments, as a tuple.
     ``operators``: what the language means by it on tiles, where that is not its name; see
     :func:`implementing`.
     """
 
-    issuer: ClassVar[Literal["thread", "warp", "warpgroup", "group", "block"]] = "thread"
+    issuer: ClassVar[Literal["thread", "warp", "warpgroup", "group", "block", "single"]] = "thread"
     proxy: ClassVar[Literal["generic", "async"]] = "generic"
     effects: ClassVar[tuple[Effect, ...]] = ()
     operators: ClassVar[tuple[str, ...]] = ()
@@ -111,6 +113,10 @@ class Instruction(Stmt):
     def verify(self) -> None:
         """Raise :class:`LanguageError` where a rule of the instruction is broken; see
         :meth:`require`."""
+
+    def verify_within(self, function: Function) -> None:
+        """Raise :class:`LanguageError` where the kernel around it breaks a rule of the instruction:
+        the size of its clusters, what else it does."""
 
     def constrain(self, c: Constraints) -> None:
         """Ask for the register and shared-memory layouts the hardware wants."""

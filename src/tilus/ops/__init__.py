@@ -6,6 +6,7 @@ Kernels reach them through ``self``.
 
 from tilus.ops import (
     alloc,
+    cluster,
     debug,
     elementwise,
     fence,
@@ -24,6 +25,7 @@ from tilus.ops import (
 
 __all__ = [
     "alloc",
+    "cluster",
     "debug",
     "elementwise",
     "fence",

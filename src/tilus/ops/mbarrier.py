@@ -14,13 +14,17 @@ from tilus.ir import (
     BarrierArray,
     Emitter,
     ExprLike,
+    Function,
     Instruction,
     Machine,
     Site,
     Wait,
+    as_integer,
     cast,
     describe,
+    walk,
 )
+from tilus.ops.cluster import require_mask, require_rank, require_sync
 
 MAX_ARRIVALS = (1 << 20) - 1  # PTX ISA, "Contents of the mbarrier object"
 MAX_TRANSACTION = (1 << 20) - 1
@@ -48,6 +52,36 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, unsi
                :: "r"(barrier), "r"(bytes) : "memory");
 }"""
 
+ARRIVE_REMOTE = """\
+/* Arrives at the barrier that block `rank` of the cluster has where this block has `barrier`. */
+__device__ __forceinline__ void mbarrier_arrive_remote(unsigned barrier, unsigned rank,
+                                                       unsigned count) {
+  asm volatile("{\\n"
+               ".reg .b32 there;\\n"
+               "mapa.shared::cluster.u32 there, %0, %1;\\n"
+               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there], %2;\\n"
+               "}" :: "r"(barrier), "r"(rank), "r"(count) : "memory");
+}"""
+
+ARRIVE_EXPECT_TX_REMOTE = """\
+/* Does so at the barrier that block `rank` of the cluster has where this block has `barrier`. */
+__device__ __forceinline__ void mbarrier_arrive_expect_tx_remote(unsigned barrier, unsigned rank,
+                                                                 unsigned bytes) {
+  asm volatile("{\\n"
+               ".reg .b32 there;\\n"
+               "mapa.shared::cluster.u32 there, %0, %1;\\n"
+               "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [there], %2;\\n"
+               "}" :: "r"(barrier), "r"(rank), "r"(bytes) : "memory");
+}"""
+
+ARRIVE_EXPECT_TX_MULTICAST = """\
+__device__ __forceinline__ void mbarrier_arrive_expect_tx_multicast(unsigned barrier, unsigned mask,
+                                                                    unsigned bytes) {
+  #pragma unroll
+  for (unsigned rank = 0; rank < 8; ++rank)
+    if (mask >> rank & 1) mbarrier_arrive_expect_tx_remote(barrier, rank, bytes);
+}"""
+
 WAIT = """\
 __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile("{\\n"
@@ -58,12 +92,18 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity)
 }"""
 
 
+WAIT_CLUSTER = WAIT.replace("mbarrier_wait", "mbarrier_wait_cluster").replace(
+    "try_wait.parity", "try_wait.parity.acquire.cluster"
+)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class alloc(Instruction):
     """Allocate one mbarrier, or a list of them; ``counts`` arrivals complete a phase.
 
-    The barriers are initialised, and all threads and the async proxy see them, when the call
-    returns; it stands outside of thread groups.
+    The barriers are initialised, and all threads of the block and the async proxy see them, when
+    the call returns; it stands outside of thread groups. Other blocks of a cluster see them after
+    :class:`~tilus.ops.cluster.sync`: say it once behind the last ``alloc``.
 
     NumPy: out = phase 0 with counts arrivals pending
     PTX:   mbarrier.init, fence.mbarrier_init, barrier
@@ -144,11 +184,7 @@ class arrive_and_expect_tx(Instruction):
 
     def verify(self) -> None:
         self.require(isinstance(self.barrier, Barrier), "barrier", "one mbarrier", self.barrier)
-        n = self.transaction_bytes
-        rule = f"from 0 to {MAX_TRANSACTION}"
-        self.require(
-            not isinstance(n, int) or 0 <= n <= MAX_TRANSACTION, "transaction_bytes", rule, n
-        )
+        require_bytes(self, self.transaction_bytes)
 
     def emit(self, e: Emitter) -> None:
         e.helper(ARRIVE_EXPECT_TX)
@@ -160,11 +196,130 @@ class arrive_and_expect_tx(Instruction):
         m.arrive(self.barrier, n, expect_bytes=n * int(m.value(self.transaction_bytes)))
 
 
+def require_bytes(op: Instruction, n: ExprLike) -> None:
+    """Refuse a number of bytes that a barrier cannot count, where it is known."""
+    good = not isinstance(n, int) or 0 <= n <= MAX_TRANSACTION
+    op.require(good, "transaction_bytes", f"from 0 to {MAX_TRANSACTION}", n)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Remote(Instruction):
+    """What arrivals at a barrier of another block share: it must be initialised."""
+
+    barrier: Barrier
+
+    def verify(self) -> None:
+        self.require(isinstance(self.barrier, Barrier), "barrier", "one mbarrier", self.barrier)
+
+    def verify_within(self, function: Function) -> None:
+        require_sync(self, function)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class arrive_remote(_Remote):
+    """Let every thread of the current group arrive ``count`` times at block ``rank``'s ``barrier``.
+
+    ``barrier`` names it as this block would its own; ``rank`` counts the blocks of the cluster, and
+    may be this one. The arrival releases to the whole cluster what the thread did before; who waits
+    there does so with ``scope="cluster"``.
+
+    NumPy: barrier[rank].pending_arrivals -= count * threads
+    PTX:   mapa, mbarrier.arrive.release.cluster
+    """
+
+    rank: ExprLike
+    count: int = 1
+
+    def verify(self) -> None:
+        super().verify()
+        as_integer(self.rank, "a rank")
+        good = isinstance(self.count, int) and 1 <= self.count <= MAX_ARRIVALS
+        self.require(good, "count", f"a compile-time integer from 1 to {MAX_ARRIVALS}", self.count)
+
+    def verify_within(self, function: Function) -> None:
+        super().verify_within(function)
+        require_rank(self, self.rank, function)
+
+    def emit(self, e: Emitter) -> None:
+        e.helper(ARRIVE_REMOTE)
+        barrier, rank = e.barrier(self.barrier), e.expr(cast(self.rank, uint32))
+        e.line(f"mbarrier_arrive_remote({barrier}, {rank}, {self.count});")
+
+    def simulate(self, m: Machine) -> None:
+        m.fail("not modelled", "clusters", name=type(self).__name__)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class arrive_and_expect_tx_remote(_Remote):
+    """Announce bytes to block ``rank``'s ``barrier``, then arrive there once per thread.
+
+    NumPy: barrier[rank].pending_bytes += transaction_bytes, then as arrive_remote
+    PTX:   mapa, mbarrier.arrive.expect_tx.release.cluster
+    """
+
+    transaction_bytes: ExprLike
+    rank: ExprLike
+
+    def verify(self) -> None:
+        super().verify()
+        as_integer(self.rank, "a rank")
+        require_bytes(self, self.transaction_bytes)
+
+    def verify_within(self, function: Function) -> None:
+        super().verify_within(function)
+        require_rank(self, self.rank, function)
+
+    def emit(self, e: Emitter) -> None:
+        e.helper(ARRIVE_EXPECT_TX_REMOTE)
+        barrier, rank = e.barrier(self.barrier), e.expr(cast(self.rank, uint32))
+        nbytes = e.expr(cast(self.transaction_bytes, uint32))
+        e.line(f"mbarrier_arrive_expect_tx_remote({barrier}, {rank}, {nbytes});")
+
+    def simulate(self, m: Machine) -> None:
+        m.fail("not modelled", "clusters", name=type(self).__name__)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class arrive_and_expect_tx_multicast(_Remote):
+    """Announce bytes to the ``barrier`` of every block in ``multicast_mask``, then arrive there.
+
+    Bit ``r`` of the mask stands for block ``r`` of the cluster: the ``multicast_mask`` of the copy
+    whose bytes they are.
+
+    NumPy: for rank in multicast_mask: as arrive_and_expect_tx_remote
+    PTX:   mapa, mbarrier.arrive.expect_tx.release.cluster
+    """
+
+    transaction_bytes: ExprLike
+    multicast_mask: ExprLike
+
+    def verify(self) -> None:
+        super().verify()
+        as_integer(self.multicast_mask, "a mask")
+        require_bytes(self, self.transaction_bytes)
+
+    def verify_within(self, function: Function) -> None:
+        super().verify_within(function)
+        require_mask(self, self.multicast_mask, function)
+
+    def emit(self, e: Emitter) -> None:
+        e.helper(ARRIVE_EXPECT_TX_REMOTE)
+        e.helper(ARRIVE_EXPECT_TX_MULTICAST)
+        barrier, mask = e.barrier(self.barrier), e.expr(cast(self.multicast_mask, uint32))
+        nbytes = e.expr(cast(self.transaction_bytes, uint32))
+        e.line(f"mbarrier_arrive_expect_tx_multicast({barrier}, {mask}, {nbytes});")
+
+    def simulate(self, m: Machine) -> None:
+        m.fail("not modelled", "clusters", name=type(self).__name__)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class wait(Instruction):
     """Wait until the phase of parity ``phase`` has completed, and see what its arrivals released.
 
     A fresh barrier is in phase 0: a wait for parity 1 passes at once, a wait for parity 0 blocks.
+    ``scope="cluster"`` sees what threads of other blocks released, too, and is needed where they
+    arrive. What a copy has written is seen in either scope, whichever block has issued it.
 
     NumPy: block until barrier.phase % 2 != phase
     PTX:   mbarrier.try_wait.parity
@@ -178,13 +333,24 @@ class wait(Instruction):
     def verify(self) -> None:
         self.require(isinstance(self.barrier, Barrier), "barrier", "one mbarrier", self.barrier)
         self.require(self.sem == "acquire", "sem", "'acquire'", repr(self.sem))
-        self.require(self.scope == "cta", "scope", "'cta'", repr(self.scope))
+        scopes = ("cta", "cluster")
+        self.require(self.scope in scopes, "scope", "'cta' or 'cluster'", repr(self.scope))
         known = not isinstance(self.phase, int) or self.phase in (0, 1)
         self.require(known, "phase", "the parity 0 or 1", self.phase)
 
+    def verify_within(self, function: Function) -> None:
+        if self.scope == "cluster":
+            return
+        for stmt in walk(function.body):
+            remote = isinstance(stmt, _Remote) and stmt.barrier.array is self.barrier.array
+            rule = f"'cluster', since other blocks arrive there (line {stmt.location.line})"
+            self.require(not remote, "scope", rule, repr(self.scope))
+
     def emit(self, e: Emitter) -> None:
-        e.helper(WAIT)
-        e.line(f"mbarrier_wait({e.barrier(self.barrier)}, {e.expr(cast(self.phase, uint32))});")
+        cluster = self.scope == "cluster"
+        e.helper(WAIT_CLUSTER if cluster else WAIT)
+        name = "mbarrier_wait_cluster" if cluster else "mbarrier_wait"
+        e.line(f"{name}({e.barrier(self.barrier)}, {e.expr(cast(self.phase, uint32))});")
 
     def simulate(self, m: Machine) -> Wait:
         return m.wait_barrier(self.barrier, int(m.value(self.phase)))

@@ -6,34 +6,114 @@ PTX ISA, "cp.async.bulk.tensor".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilus.dtypes import int32
+from tilus.dtypes import int32, uint16
 from tilus.ir import (
     Barrier,
     Constraints,
     Emitter,
     ExprLike,
+    Function,
     GlobalTensor,
     Instruction,
     Machine,
     SharedTensor,
+    Wait,
     as_integer,
     cast,
     reads,
     writes,
 )
+from tilus.ops.cluster import require_mask, require_sync
 
 MAX_BOX = 256  # elements along one dimension of a box, CUDA driver API, cuTensorMapEncodeTiled
 
-LOAD = """\
-__device__ __forceinline__ void tma_load_2d(unsigned dst, const CUtensorMap *map, int column,
-                                            int row, unsigned barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-               " [%0], [%1, {%2, %3}], [%4];"
-               :: "r"(dst), "l"(map), "r"(column), "r"(row), "r"(barrier) : "memory");
+MAX_GROUPS = 7  # as for WGMMA; PTX names no limit for bulk groups
+
+POLICIES = ("evict_first", "evict_normal", "evict_last")
+"""What may be asked of the L2 cache, PTX ISA, "createpolicy"."""
+
+STORE = """\
+__device__ __forceinline__ void tma_store_2d(const CUtensorMap *map, int column, int row,
+                                             unsigned src) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+               :: "l"(map), "r"(column), "r"(row), "r"(src) : "memory");
 }"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """The device function of a form of the load: to one block or several, asking L2 or not."""
+
+    multicast: bool
+    hinted: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the device function."""
+        return "tma_load_2d" + "_multicast" * self.multicast + "_hinted" * self.hinted
+
+    @property
+    def helper(self) -> str:
+        """Its text; behind ``barrier`` it takes the mask, then the policy, where it has them."""
+        head = f"__device__ __forceinline__ void {self.name}("
+        more = [("unsigned short mask", "h", ".multicast::cluster")] * self.multicast
+        more += [("unsigned long long policy", "l", ".L2::cache_hint")] * self.hinted
+        pad = " " * len(head)
+        parameters = "".join(f",\n{pad}{x}" for x, _, _ in more)
+        operands = "".join(f", %{5 + i}" for i in range(len(more)))
+        inputs = ", ".join(f'"{kind}"({x.split()[-1]})' for x, kind, _ in more)
+        inputs = f",\n                  {inputs}" if more else ""
+        words = "".join(word for _, _, word in more)
+        return f"""\
+{head}unsigned dst, const CUtensorMap *map, int column,
+{pad}int row, unsigned barrier{parameters}) {{
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               "{words} [%0], [%1, {{%2, %3}}], [%4]{operands};"
+               :: "r"(dst), "l"(map), "r"(column), "r"(row), "r"(barrier){inputs} : "memory");
+}}"""
+
+
+def policy(name: str) -> str:
+    """Return the device function of a cache policy."""
+    return f"""\
+__device__ __forceinline__ unsigned long long {name}() {{
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::{name}.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}}"""
+
+
+def require_box(
+    op: Instruction,
+    view_name: str,
+    view: GlobalTensor,
+    tile_name: str,
+    tile: SharedTensor,
+    offsets: Sequence[ExprLike],
+) -> None:
+    """Refuse a view, a tile and offsets that TMA cannot copy between."""
+    op.require(len(view.shape) == 2, view_name, "a 2-D view", f"{len(view.shape)} dimensions")
+    op.require(len(tile.shape) == 2, tile_name, "a 2-D tile", f"{len(tile.shape)} dimensions")
+    rule = "a tile that is not transposed"
+    op.require(not tile.transposed, tile_name, rule, "a transposed view")
+    op.require(len(offsets) == 2, "offsets", "a list of 2", len(offsets))
+    for x in offsets:
+        as_integer(x, "an offset")
+    op.require(view.dtype == tile.dtype, tile_name, f"of type {view.dtype}", tile.dtype)
+    op.require(tile.shape[0] <= MAX_BOX, tile_name, f"at most {MAX_BOX} rows", tile.shape[0])
+
+
+def panels(
+    e: Emitter, tile: SharedTensor, offsets: Sequence[ExprLike]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield, for every panel of a tile, its address, and its column and row in the view, as C."""
+    layout, row, column = e.shared_layout(tile), *(cast(x, int32) for x in offsets)
+    for panel in range(layout.panels):
+        address = e.shared(tile, panel * layout.panel_bytes)
+        yield address, e.expr(column + panel * layout.panel_columns), e.expr(row)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,6 +125,10 @@ class global_to_shared(Instruction):
     tensor map of ``src`` is made by the host, so the view depends on kernel parameters only; its
     rows and its base lie at multiples of 16 bytes.
 
+    With ``multicast_mask``, every block of the cluster whose bit is set gets the box, at its own
+    ``dst``, and all bytes at its own ``mbarrier``. ``cache_policy`` asks the L2 cache to keep what
+    was read longest (``"evict_last"``), shortest (``"evict_first"``), or as ever.
+
     NumPy: dst[...] = src[box at offsets], zero outside of src
     PTX:   cp.async.bulk.tensor
     """
@@ -55,47 +139,53 @@ class global_to_shared(Instruction):
     dst: SharedTensor
     offsets: Sequence[ExprLike]
     mbarrier: Barrier
+    multicast_mask: ExprLike | None = None
+    cache_policy: str | None = None
 
     def verify(self) -> None:
-        self.require(
-            len(self.src.shape) == 2, "src", "a 2-D view", f"{len(self.src.shape)} dimensions"
-        )
-        self.require(
-            len(self.dst.shape) == 2, "dst", "a 2-D tile", f"{len(self.dst.shape)} dimensions"
-        )
-        self.require(
-            not self.dst.transposed, "dst", "a tile that is not transposed", "a transposed view"
-        )
-        self.require(len(self.offsets) == 2, "offsets", "a list of 2", len(self.offsets))
-        for x in self.offsets:
-            as_integer(x, "an offset")
-        self.require(
-            self.src.dtype == self.dst.dtype, "dst", f"of type {self.src.dtype}", self.dst.dtype
-        )
-        self.require(
-            self.dst.shape[0] <= MAX_BOX, "dst", f"at most {MAX_BOX} rows", self.dst.shape[0]
-        )
+        require_box(self, "src", self.src, "dst", self.dst, self.offsets)
         self.require(isinstance(self.mbarrier, Barrier), "mbarrier", "one mbarrier", self.mbarrier)
+        if self.multicast_mask is not None:
+            as_integer(self.multicast_mask, "a mask")
+        good = self.cache_policy is None or self.cache_policy in POLICIES
+        rule = f"None or one of {', '.join(POLICIES)}"
+        self.require(good, "cache_policy", rule, repr(self.cache_policy))
         count = self.threads.count
         self.require(
             count in (1, 32), "the current group", "one thread or one warp", f"{count} threads"
         )
+
+    def verify_within(self, function: Function) -> None:
+        if self.multicast_mask is not None:
+            require_mask(self, self.multicast_mask, function)
+            require_sync(self, function)
 
     def constrain(self, c: Constraints) -> None:
         c.swizzled(self.dst)
         c.tensor_map(self.src, self.dst)
 
     def emit(self, e: Emitter) -> None:
-        e.helper(LOAD)
-        layout, row, column = e.shared_layout(self.dst), *(cast(x, int32) for x in self.offsets)
-        tensor_map, barrier = e.tensor_map(self.src, self.dst), e.barrier(self.mbarrier)
+        load, tensor_map = self._form(e), e.tensor_map(self.src, self.dst)
+        more = [e.barrier(self.mbarrier)]
+        if self.multicast_mask is not None:
+            more.append(e.expr(cast(self.multicast_mask, uint16)))
+        if self.cache_policy is not None:
+            more.append(f"{self.cache_policy}()")
         with e.one_thread():
-            for panel in range(layout.panels):
-                dst = e.shared(self.dst, panel * layout.panel_bytes)
-                x = e.expr(column + panel * layout.panel_columns)
-                e.line(f"tma_load_2d({dst}, {tensor_map}, {x}, {e.expr(row)}, {barrier});")
+            for dst, x, y in panels(e, self.dst, self.offsets):
+                e.line(f"{load}({dst}, {tensor_map}, {x}, {y}, {', '.join(more)});")
+
+    def _form(self, e: Emitter) -> str:
+        """Have the device functions of this form written; return the name to call."""
+        load = Load(self.multicast_mask is not None, self.cache_policy is not None)
+        if self.cache_policy is not None:
+            e.helper(policy(self.cache_policy))
+        e.helper(load.helper)
+        return load.name
 
     def simulate(self, m: Machine) -> None:
+        if self.multicast_mask is not None:
+            m.fail("not modelled", "multicast", name="global_to_shared")
         offsets = [int(m.value(x)) for x in self.offsets]
         dst, barrier = m.freeze(self.dst), m.freeze_barrier(self.mbarrier)
 
@@ -104,3 +194,94 @@ class global_to_shared(Instruction):
             m.complete_bytes(barrier, dst.nbytes)
 
         m.launch("tma", land, amount=dst.nbytes, what=f"{self.src.name} -> {dst.name}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Single(Instruction):
+    """What the instructions of bulk stores share: one thread issues them, always the same one."""
+
+    issuer, proxy = "single", "async"
+
+    def verify(self) -> None:
+        rule = "one thread (self.single_thread()): it alone can commit its copies and wait for them"
+        count = self.threads.count
+        self.require(count == 1, "the current group", rule, f"{count} threads")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class shared_to_global(_Single):
+    """Start copying the tile ``src`` to the box of ``dst`` at ``offsets``, for a commit group.
+
+    One thread issues the copy, commits it and waits for it. What lies outside of ``dst`` is not
+    written. The copy reads shared memory through the async proxy: each thread that wrote ``src``
+    has said :class:`~tilus.ops.fence.proxy_async`, and then met the issuing thread at a barrier.
+    For the view the rules of :class:`global_to_shared` hold.
+
+    NumPy: dst[box at offsets] = src, inside of dst
+    PTX:   cp.async.bulk.tensor
+    """
+
+    effects = (reads("src", done="group"), writes("dst", done="group"))
+    src: SharedTensor
+    dst: GlobalTensor
+    offsets: Sequence[ExprLike]
+
+    def verify(self) -> None:
+        super().verify()
+        require_box(self, "dst", self.dst, "src", self.src, self.offsets)
+
+    def constrain(self, c: Constraints) -> None:
+        c.swizzled(self.src)
+        c.tensor_map(self.dst, self.src)
+
+    def emit(self, e: Emitter) -> None:
+        e.helper(STORE)
+        tensor_map = e.tensor_map(self.dst, self.src)
+        for src, x, y in panels(e, self.src, self.offsets):
+            e.line(f"tma_store_2d({tensor_map}, {x}, {y}, {src});")
+
+    def simulate(self, m: Machine) -> None:
+        m.fail("not modelled", "stores by TMA", name="shared_to_global")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class commit_group(_Single):
+    """Close the stores that this thread has started so far into one group.
+
+    NumPy: none
+    PTX:   cp.async.bulk.commit_group
+    """
+
+    def emit(self, e: Emitter) -> None:
+        e.line('asm volatile("cp.async.bulk.commit_group;" ::: "memory");')
+
+    def simulate(self, m: Machine) -> None:
+        m.commit("store")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class wait_group(_Single):
+    """Wait until at most ``n`` of the groups that this thread has committed are unfinished.
+
+    With ``read=True``, until all but ``n`` have been read from shared memory, which may then be
+    written again; their writes to device memory may still be under way.
+
+    NumPy: none
+    PTX:   cp.async.bulk.wait_group
+    """
+
+    n: int
+    read: bool = False
+
+    def verify(self) -> None:
+        super().verify()
+        good = isinstance(self.n, int) and 0 <= self.n <= MAX_GROUPS
+        self.require(good, "n", f"a compile-time integer from 0 to {MAX_GROUPS}", self.n)
+        self.require(isinstance(self.read, bool), "read", "True or False", self.read)
+
+    def emit(self, e: Emitter) -> None:
+        read = ".read" if self.read else ""
+        e.line(f'asm volatile("cp.async.bulk.wait_group{read} {self.n};" ::: "memory");')
+
+    def simulate(self, m: Machine) -> Wait:
+        m.fail("not modelled", "stores by TMA", name="wait_group")

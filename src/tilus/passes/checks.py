@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tilus.errors import LanguageError, Location
 from tilus.ir import (
@@ -19,6 +19,7 @@ from tilus.ir import (
     Stmt,
     Threads,
     Var,
+    bodies,
     host_known,
     walk,
     walk_groups,
@@ -41,7 +42,10 @@ def check(function: Function) -> None:
             _check_scalar(stmt.var, stmt.location)
         _check_scope(stmt, threads, function)
         _check_view(stmt, function)
+        if isinstance(stmt, Instruction):
+            stmt.verify_within(function)
     _check_budgets(function)
+    _check_single(function)
     _check_barriers(function)
     _check_freed(function)
 
@@ -112,6 +116,35 @@ def _check_budgets(function: Function) -> None:
         others = f"; a thread without a budget has {even}" if len(budgets) < function.warps else ""
         rule = f"the groups' registers must sum to at most {REGISTER_FILE}, got {total}{others}"
         raise LanguageError(f"thread_group: {rule}", last)
+
+
+def _check_single(function: Function) -> None:
+    """Check that what one thread alone may wait for comes from one thread of a warp.
+
+    Hardware elects a thread of the warp, always the same, but does not say which: that a thread
+    chosen by its number is that one, nobody knows.
+    """
+    first: dict[int, tuple[bool, Location]] = {}
+    for stmt, group in _groups(function.body, None):
+        if not isinstance(stmt, Instruction) or stmt.issuer != "single" or group is None:
+            continue
+        warp = group.threads.begin // 32
+        elect, where = first.setdefault(warp, (group.elect, stmt.location))
+        if elect != group.elect:
+            found = ("chosen by its number", "elected by hardware")
+            rule = f"the thread must be {found[elect]}, as in line {where.line}"
+            message = f"{type(stmt).__name__}: {rule}, got one {found[group.elect]}"
+            raise LanguageError(f"{message}; write self.single_thread() alike", stmt.location)
+
+
+def _groups(body: tuple[Stmt, ...], group: Group | None) -> Iterator[tuple[Stmt, Group | None]]:
+    """Yield every statement with the innermost group around it that chooses among threads."""
+    for stmt in body:
+        yield stmt, group
+        alone = group is not None and group.threads.count == 1
+        inside = stmt if isinstance(stmt, Group) and not alone else group
+        for inner in bodies(stmt):
+            yield from _groups(inner, inside)
 
 
 def _check_freed(function: Function) -> None:

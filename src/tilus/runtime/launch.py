@@ -13,6 +13,7 @@ from typing import Any
 
 from tilus.dtypes import DType
 from tilus.errors import ArgumentError
+from tilus.ir import check_clusters
 from tilus.runtime.device import Gpu, gpus
 from tilus.runtime.driver import binding, check, core, device_errors, on, primary_context
 from tilus.runtime.tensor_map import TensorMap
@@ -174,6 +175,4 @@ def _check_grid(name: str, grid: tuple[int, int, int], cluster: tuple[int, int, 
     if not all(1 <= n <= most for n, most in zip(grid, GRID_LIMIT, strict=True)):
         rule = f"from 1 to {GRID_LIMIT} blocks"
         raise ArgumentError(f"grid of {name}", rule, grid, "Take larger tiles.")
-    if any(n % c for n, c in zip(grid, cluster, strict=True)):
-        rule = f"a multiple of the cluster {cluster}"
-        raise ArgumentError(f"grid of {name}", rule, grid, "Round it up; extra blocks do nothing.")
+    check_clusters(name, grid, cluster)

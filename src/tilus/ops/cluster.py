@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters: blocks on neighbouring multiprocessors that run at the same time.
+
+They reach each other's mbarriers, and one copy can serve several of them. ``self.cluster.blockIdx``
+and ``.clusterDim`` say where a block stands among ``self.attrs.cluster_blocks``;
+``self.cluster.blockRank`` numbers the blocks, x fastest. PTX ISA, "Cluster of Cooperative Thread
+Arrays".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tilus.dtypes import uint32
+from tilus.ir import (
+    Barrier,
+    Builtin,
+    Dim3,
+    Emitter,
+    ExprLike,
+    Function,
+    Instruction,
+    Machine,
+    SharedTensor,
+    Site,
+    Var,
+    Wait,
+    as_integer,
+    cast,
+    walk,
+)
+
+blockIdx = Dim3.builtin("clusterBlockIdx")
+"""Place of the block in its cluster, in blocks along ``.x``, ``.y`` and ``.z``."""
+
+clusterDim = Dim3.builtin("clusterDim")
+"""Blocks of a cluster along ``.x``, ``.y`` and ``.z``."""
+
+blockRank = Builtin("clusterRank")
+"""Number of the block in its cluster; what ``rank`` of an instruction and bits of a mask mean."""
+
+SYNC = """\
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\\n"
+               "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}"""
+
+MAP = """\
+/* The address, in the cluster's window of shared memory, that block `rank` has for `address`. */
+__device__ __forceinline__ unsigned map_shared(unsigned address, unsigned rank) {
+  unsigned there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class sync(Instruction):
+    """Wait for all threads of all blocks of the cluster, and see what they have written.
+
+    It stands outside of thread groups. A kernel needs it twice: before a block uses a barrier of
+    another one, which may not have initialised it yet, and before a block leaves that others still
+    signal or copy to, since its shared memory is gone with it.
+
+    NumPy: none
+    PTX:   barrier.cluster.arrive, barrier.cluster.wait
+    """
+
+    issuer = "block"
+
+    def emit(self, e: Emitter) -> None:
+        e.helper(SYNC)
+        e.line("cluster_sync();")
+
+    def simulate(self, m: Machine) -> Wait:
+        m.fail("not modelled", "clusters", name=type(self).__name__)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class map_shared_addr(Instruction):
+    """Return the address at which the cluster sees ``x`` of its block ``rank``, a uint32.
+
+    ``x`` is a tensor in shared memory or an mbarrier. Instructions that reach for another block
+    take its rank and need no address; this is for looking. The simulator has no addresses.
+
+    NumPy: none
+    PTX:   mapa.shared::cluster
+    """
+
+    x: SharedTensor | Barrier
+    rank: ExprLike
+    out: Var
+
+    @classmethod
+    def result(cls, site: Site, /, **arguments: Any) -> Var:
+        return Var(site.name, uint32)
+
+    def verify(self) -> None:
+        as_integer(self.rank, "a rank")
+
+    def verify_within(self, function: Function) -> None:
+        require_rank(self, self.rank, function)
+
+    def emit(self, e: Emitter) -> None:
+        e.helper(MAP)
+        address = e.barrier(self.x) if isinstance(self.x, Barrier) else e.shared(self.x)
+        rank = e.expr(cast(self.rank, uint32))
+        e.line(f"const unsigned {e.expr(self.out)} = map_shared({address}, {rank});")
+
+    def simulate(self, m: Machine) -> None:
+        m.fail("not modelled", "an address: the simulator has none", name="map_shared_addr")
+
+
+def require_rank(op: Instruction, rank: ExprLike, function: Function) -> None:
+    """Refuse the number of a block that the cluster does not have, where it is known."""
+    size = math.prod(function.cluster)
+    known = not isinstance(rank, int) or 0 <= rank < size
+    op.require(known, "rank", f"from 0 to {size - 1}, as the cluster has {size} blocks", rank)
+
+
+def require_mask(op: Instruction, mask: ExprLike, function: Function) -> None:
+    """Refuse a set of blocks, one bit each, that the cluster does not have, where it is known."""
+    size = math.prod(function.cluster)
+    known = not isinstance(mask, int) or 0 < mask < 1 << size
+    rule = f"from 1 to {(1 << size) - 1}, a bit for each of the cluster's {size} blocks"
+    op.require(known, "multicast_mask", rule, mask)
+
+
+def require_sync(op: Instruction, function: Function) -> None:
+    """Refuse to use barriers of other blocks that nobody has waited for."""
+    alone = math.prod(function.cluster) == 1
+    met = alone or any(isinstance(stmt, sync) for stmt in walk(function.body))
+    rule = "synchronised (self.cluster.sync()) before a block uses a barrier of another one"
+    op.require(met, "the cluster", rule, "no such call in the kernel")
