@@ -56,6 +56,7 @@ def test_a_good_kernel_comes_with_its_resources(cache):
 def test_what_ptxas_changed_is_refused(cache, source, word, line):
     with pytest.raises(CompileError, match=rf"(?s)^a kernel: ptxas says '{word}': .*{line}"):
         nvrtc.compile(source, name="a kernel")
+    assert nvrtc.compile(source, name="a kernel", strict=False).code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Case:
     """A schedule and the numbers of a call."""
 
     schedule: Mapping[str, int]
-    arguments: Mapping[str, int]
+    arguments: Mapping[str, int | float]
 
 
 @dataclass(frozen=True)

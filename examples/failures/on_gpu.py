@@ -36,7 +36,7 @@ from tilus import compiler, records, runtime
 from tilus.autotune.expected import by_reference
 from tilus.autotune.trial import Placed, Runnable, Trial, images, runnable
 from tilus.cli.simulate import make_arrays
-from tilus.errors import DeviceError, LanguageError, TilusError
+from tilus.errors import CompileError, DeviceError, LanguageError, TilusError
 from tilus.launch import Call, views
 from tilus.workload import start
 
@@ -71,43 +71,49 @@ class Subject:
     """What is run: a mutant or a correct kernel, with the correct kernel beside it.
 
     ``trials`` has the numbers -1, 0 and 1, whose result the reference tells, and normal numbers,
-    whose result the correct kernel tells.
+    whose result the correct kernel tells. ``note`` is what the compiler has against the program,
+    which is run all the same.
     """
 
     name: str
     program: Runnable
     control: Runnable
     trials: tuple[Trial, Trial]
+    note: str = ""
 
 
 # ---- before: everything is compiled -------------------------------------------------------------
 
 
-def subjects(device: str) -> list[Subject]:
-    """Return all kernels and mutants that can be built, compiled for ``device``."""
-    broken = mutants.mutants().values()
+def subjects(device: str) -> tuple[list[Subject], dict[str, str]]:
+    """Return all kernels and mutants, compiled for ``device``; and of those that are refused the
+    reason."""
+    broken, correct = mutants.mutants().values(), mutants.kernels()
+    tried = {name: prepare(kernel, device) for name, kernel in correct.items()}
     with mutants.folder() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        tried = {name: prepare(kernel, device) for name, kernel in mutants.kernels().items()}
         jobs = {m.id: (mutants.write(m, folder), m.kernel) for m in broken}
-        jobs |= {name: (kernel.path, kernel) for name, kernel in mutants.kernels().items()}
+        jobs |= {name: (kernel.path, kernel) for name, kernel in correct.items()}
         made = dict(
             zip(jobs, pool.map(lambda job: build(*job, device), jobs.values()), strict=True)
         )
-    owner = {m.id: m.kernel.name for m in broken} | {name: name for name in tried}
+    refused = {name: note for name, (program, note) in made.items() if program is None}
     return [
-        Subject(name, program, made[owner[name]], tried[owner[name]])
-        for name, program in made.items()
+        Subject(name, program, made[jobs[name][1].name][0], tried[jobs[name][1].name], note)
+        for name, (program, note) in made.items()
         if program is not None
-    ]
+    ], refused
 
 
-def build(path: Path, kernel: mutants.Kernel, device: str) -> Runnable | None:
-    """Return a program for ``device``; None where the kernel is refused."""
+def build(path: Path, kernel: mutants.Kernel, device: str) -> tuple[Runnable | None, str]:
+    """Return a program for ``device``, None where the kernel is refused; and what the frontend or
+    the compiler has against it."""
     try:
         made = mutants.lower(path, case_of(kernel, device))[1]
-    except LanguageError:
-        return None
-    return made if device == "sim" else compiler.build(made)
+        return made if device == "sim" else compiler.build(made), ""
+    except LanguageError as error:
+        return None, str(error).splitlines()[0].replace(str(path), path.name)
+    except CompileError as error:
+        return compiler.build(made, strict=False), str(error).splitlines()[0]
 
 
 def case_of(kernel: mutants.Kernel, device: str) -> mutants.Case:
@@ -199,7 +205,7 @@ class Runs:
     sanitizer: str | None
     say: Callable[[str], None]
 
-    def carry_out(self, subjects: Sequence[Subject]) -> dict[str, dict[str, outcomes.Outcome]]:
+    def carry_out(self, subjects: Sequence[Subject]) -> dict[str, dict[str, Any]]:
         """Return what came of each subject by name and tool; all run alone before tools do."""
         end = time.monotonic() + self.plan.total_s
         for subject in subjects:
@@ -207,7 +213,7 @@ class Runs:
         jobs = [(s.name, tool) for tool in ("plain", *outcomes.TOOLS) for s in subjects]
         with ThreadPoolExecutor(WORKERS) as pool:
             found = list(pool.map(lambda job: self._one(*job, end), jobs))
-        results: dict[str, dict[str, outcomes.Outcome]] = {s.name: {} for s in subjects}
+        results: dict[str, dict[str, Any]] = {s.name: {"compiler": s.note} for s in subjects}
         for (name, tool), outcome in zip(jobs, found, strict=True):
             results[name][tool] = outcome
         return results
@@ -327,11 +333,12 @@ def run(device: str, path: Path, only: Sequence[str]) -> None:
     plan, sanitizer = Plan(), find_sanitizer()
     where = f"cuda:{runtime.require_gpu().index}" if device == "cuda" else device
     begin = time.monotonic()
-    chosen = [s for s in subjects(where) if not only or s.name in only]
+    built, refused = subjects(where)
+    chosen = [s for s in built if not only or s.name in only]
     click.echo(f"{len(chosen)} programs made in {time.monotonic() - begin:.0f} s; {sanitizer}")
     with tempfile.TemporaryDirectory(prefix="failures-") as folder:
-        runs = Runs(Path(folder), plan, sanitizer, click.echo)
-        results = runs.carry_out(chosen)
+        results = Runs(Path(folder), plan, sanitizer, click.echo).carry_out(chosen)
+    results |= {name: outcomes.refused(reason) for name, reason in refused.items()}
     made = record(device, plan, sanitizer, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")

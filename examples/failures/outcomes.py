@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 TOOLS = ("memcheck", "racecheck", "synccheck")
 NOTICED, UNNOTICED, UNSUPPORTED = "noticed", "not noticed", "not supported"
 TIMED_OUT, NOT_RUN = "timed out", "not run"
-RIGHT, WRONG, HANG, ERROR = "right", "wrong", "hang", "error"
+RIGHT, WRONG, HANG, ERROR, REFUSED = "right", "wrong", "hang", "error", "refused"
 
 Outcome = dict[str, Any]
 SUMMARY = r"SUMMARY: (\d+) "
@@ -64,6 +64,16 @@ def plain(lines: Sequence[Mapping[str, Any]], status: int | None) -> Outcome:
         said = f"not done after {lines[0]['limit_s']:g} s" if killed else f"exit status {status}"
         return {"outcome": HANG if killed else ERROR, **counts, "said": said}
     return {"outcome": WRONG if faults else RIGHT, **counts, "said": (faults or [""])[0]}
+
+
+def refused(reason: str) -> dict[str, Any]:
+    """Return the runs of what cannot be built: none."""
+    alone = {"outcome": REFUSED, "launches": 0, "right": 0, "said": ""}
+    return {
+        "compiler": reason,
+        "plain": alone,
+        **{tool: {"outcome": NOT_RUN, "said": ""} for tool in TOOLS},
+    }
 
 
 def sanitized(log: str, run: Outcome) -> Outcome:

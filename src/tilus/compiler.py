@@ -39,12 +39,17 @@ def lower(script: object, arguments: Mapping[str, object]) -> Kernel:
     return kernel
 
 
-def build(kernel: Kernel) -> Program:
-    """Turn a planned kernel into a cubin for sm_90a; needs NVRTC, no GPU and no driver."""
+def build(kernel: Kernel, *, strict: bool = True) -> Program:
+    """Turn a planned kernel into a cubin for sm_90a; needs NVRTC, no GPU and no driver.
+
+    Code that is slow or that ptxas has mended is refused, unless ``strict`` is false.
+    """
     function = kernel.function
     cuda = emit(kernel)  # IR -> CUDA C++
     dump(function, "3-kernel.cu", lambda: cuda)
-    cubin = nvrtc.compile(cuda, name=function.name)  # CUDA C++ -> cubin, cached on disk
+    cubin = nvrtc.compile(
+        cuda, name=function.name, strict=strict
+    )  # CUDA C++ -> cubin, cached on disk
     dump(function, "4-ptxas.log", lambda: cubin.log)
     dump(function, "5-kernel.cubin", lambda: cubin.code)
     return Program(kernel, cuda, cubin)

@@ -125,6 +125,9 @@ def test_a_record_says_what_came_of_each(record):
         ]  # fmt: skip
         assert runs["synccheck"]["said"] == "Barrier error detected"
     assert record["environment"]["sanitizer"] == "0.1.2"
+    refused = record["mutants"]["consumer-at-warps-1-to-4"]
+    assert refused["plain"]["outcome"] == "refused" and refused["memcheck"]["outcome"] == "not run"
+    assert refused["compiler"].startswith("matmul_v3.py:")
 
 
 def test_a_record_ages_with_the_program_it_ran(record):
@@ -184,7 +187,7 @@ on_gpu.child(*sys.argv[1:])
 
 def test_a_child_whose_launch_does_not_end_ends_itself(tmp_path):
     path, events = tmp_path / "program", tmp_path / "events"
-    subjects = {s.name: s for s in on_gpu.subjects("sim")}
+    subjects = {s.name: s for s in on_gpu.subjects("sim")[0]}
     path.write_bytes(pickle.dumps(subjects["two_loads"]))
     words = [str(path), str(events), "3", "0.2", "plain"]
     program = SLEEPER.format(folder=str(mutants.FOLDER))
