@@ -4,7 +4,6 @@
 import functools
 
 import pytest
-from tests import sass
 
 import tilus
 from tilus import ArgumentError, LanguageError, compiler, disasm, float16, int32
@@ -25,6 +24,7 @@ class Pair(tilus.Script):
         ga = self.global_view(a_ptr, dtype=float16, shape=[m, 64])
         sa = self.shared_tensor(dtype=float16, shape=[64, 64])
         full, empty = self.mbarrier.alloc([1, 8])
+        own = self.mbarrier.alloc(128)  # nobody else arrives there
         if self.sync:
             self.cluster.sync()
         peer = self.cluster.clusterDim.x - 1 - self.cluster.blockRank
@@ -43,6 +43,8 @@ class Pair(tilus.Script):
                 address = self.cluster.map_shared_addr(sa, rank=peer)
                 there = self.cluster.map_shared_addr(full, rank=self.rank)
                 self.printf("%u %u\n", address, there)
+        self.mbarrier.arrive(own)
+        self.mbarrier.wait(own, phase=0)
         self.mbarrier.wait(empty, phase=0, scope=self.scope)
         with self.single_warp(1):
             self.mbarrier.arrive_remote(empty, rank=self.rank, count=2)
@@ -74,7 +76,12 @@ def test_map_shared_addr_asks_for_the_other_block():
 def test_multicast_and_remote_arrivals_are_in_the_machine_code():
     assert code().count("UTMALDG.2D.MULTICAST") == 2
     assert "SYNCS.ARRIVE.TRANS64.RED" in code()  # at the barrier of another block
-    assert sass.opcodes(compiler.build(Pair().lower()).cubin.code)["CCTL"]  # acquire.cluster
+
+
+def test_a_wait_acquires_from_the_scope_it_names():
+    ptx = compiler.build(Pair().lower()).cubin.ptx
+    assert ptx.count("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64") == 1
+    assert ptx.count("mbarrier.try_wait.parity.shared::cta.b64") == 1
 
 
 def test_the_place_in_the_cluster_is_read_from_special_registers():
