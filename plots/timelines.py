@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 import simulated
 from style import WIDTH, Theme, theme
@@ -107,15 +108,18 @@ def _panel(ax: Axes, version: str, panel: list[Row], colours: Theme) -> None:
 
 
 def _bar(ax: Axes, y: float, height: float, event: Event, colours: Theme) -> None:
-    width, place = event.end - event.start, {"left": event.start}
+    width = event.end - event.start
+
+    def bar(thick: float, **look: Any) -> None:
+        ax.add_patch(Rectangle((event.start, y - thick / 2), width, thick, **look))
+
     if event.kind in ("wait", "sync"):
-        look = {"fc": "none", "ec": colours.muted, "hatch": "/////", "lw": 0}
-        ax.barh(y, width, 0.55 * height, **place, **look)
+        bar(0.55 * height, fc="none", ec=colours.muted, hatch="/////", lw=0)
         return
     fill = {"copy": colours.load, "compute": colours.compute}.get(event.kind, colours.other)
     engine = event.kind in ("copy", "compute")
     edge = {"ec": colours.page, "lw": 0.4} if engine else {"ec": fill, "lw": 0.6}
-    ax.barh(y, width, 0.8 * height, **place, fc=fill, **edge)
+    bar(0.8 * height, fc=fill, **edge)
     if engine and event.tile is not None and width > NARROW * ax.get_xlim()[1]:
         text = {"ha": "center", "va": "center_baseline", "color": colours.on_bar, "fontsize": 7}
         ax.text(event.start + width / 2, y, str(event.tile), **text, clip_on=True)
