@@ -32,7 +32,7 @@ import mutants
 import numpy as np
 import outcomes
 
-from tilus import compiler, records, runtime
+from tilus import compiler, ir, records, runtime
 from tilus.autotune.expected import by_reference
 from tilus.autotune.trial import Placed, Runnable, Trial, images, runnable
 from tilus.cli.simulate import make_arrays
@@ -40,7 +40,7 @@ from tilus.errors import CompileError, DeviceError, LanguageError, TilusError
 from tilus.launch import Call, views
 from tilus.workload import start
 
-WORKERS = 10
+WORKERS = 12
 START_LIMIT_S = 60.0
 """For a child to start, read its program and open the GPU; a tool makes that slow."""
 FOLDERS = "/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/opt/nvidia/*/bin"
@@ -56,7 +56,7 @@ class Plan:
     launches: int = 20
     limit_s: float = 5.0
     tool_launches: int = 2
-    tool_limit_s: float = 15.0
+    tool_limit_s: float = 10.0
     total_s: float = 420.0
 
     def of(self, tool: str) -> tuple[int, float]:
@@ -90,30 +90,33 @@ def subjects(device: str) -> tuple[list[Subject], dict[str, str]]:
     reason."""
     broken, correct = mutants.mutants().values(), mutants.kernels()
     tried = {name: prepare(kernel, device) for name, kernel in correct.items()}
+    made, refused = {}, {}
     with mutants.folder() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = {m.id: (mutants.write(m, folder), m.kernel) for m in broken}
         jobs |= {name: (kernel.path, kernel) for name, kernel in correct.items()}
-        made = dict(
-            zip(jobs, pool.map(lambda job: build(*job, device), jobs.values()), strict=True)
-        )
-    refused = {name: note for name, (program, note) in made.items() if program is None}
+        for name, (path, kernel) in jobs.items():
+            try:
+                planned = mutants.lower(path, case_of(kernel, device))[1]
+            except LanguageError as error:
+                refused[name] = str(error).splitlines()[0].replace(str(path), path.name)
+            else:
+                made[name] = pool.submit(build, planned, device)
+    built = {name: future.result() for name, future in made.items()}
+    owner = {name: kernel.name for name, (_, kernel) in jobs.items()}
     return [
-        Subject(name, program, made[jobs[name][1].name][0], tried[jobs[name][1].name], note)
-        for name, (program, note) in made.items()
-        if program is not None
+        Subject(name, program, built[owner[name]][0], tried[owner[name]], note)
+        for name, (program, note) in built.items()
     ], refused
 
 
-def build(path: Path, kernel: mutants.Kernel, device: str) -> tuple[Runnable | None, str]:
-    """Return a program for ``device``, None where the kernel is refused; and what the frontend or
-    the compiler has against it."""
+def build(kernel: ir.Kernel, device: str) -> tuple[Runnable, str]:
+    """Return a program for ``device``, and what the compiler has against it."""
+    if device == "sim":
+        return kernel, ""
     try:
-        made = mutants.lower(path, case_of(kernel, device))[1]
-        return made if device == "sim" else compiler.build(made), ""
-    except LanguageError as error:
-        return None, str(error).splitlines()[0].replace(str(path), path.name)
+        return compiler.build(kernel), ""
     except CompileError as error:
-        return compiler.build(made, strict=False), str(error).splitlines()[0]
+        return compiler.build(kernel, strict=False), str(error).splitlines()[0]
 
 
 def case_of(kernel: mutants.Kernel, device: str) -> mutants.Case:
@@ -351,7 +354,9 @@ def run(device: str, path: Path, only: Sequence[str]) -> None:
 def child(path: str, events: str, launches: str, limit_s: str, tool: str) -> None:
     """Be the child of one run."""
     Child(Path(path), Path(events), int(launches), float(limit_s)).run(alone=tool == "plain")
-    os._exit(0)  # at once: a GPU that has failed may make an orderly end a long one
+    if tool == "plain":  # a tool may have more to say at an orderly end
+        os._exit(0)  # a GPU that has failed may make that a long one
+    sys.exit()
 
 
 if __name__ == "__main__":

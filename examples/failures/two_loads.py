@@ -33,7 +33,8 @@ class TwoLoads(tilus.Script):
         sa = self.shared_tensor(dtype=float16, shape=[self.rows, self.columns])
         sb = self.shared_tensor(dtype=float16, shape=[self.rows, self.columns])
 
-        a_loaded, b_loaded = self.mbarrier.alloc(1), self.mbarrier.alloc(1)
+        a_loaded = self.mbarrier.alloc(1)
+        b_loaded = self.mbarrier.alloc(1)
         with self.single_thread():
             self.mbarrier.arrive_and_expect_tx(a_loaded, transaction_bytes=sa.nbytes)
             self.mbarrier.arrive_and_expect_tx(b_loaded, transaction_bytes=sb.nbytes)
