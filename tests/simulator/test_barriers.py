@@ -88,7 +88,7 @@ def test_facts_and_text():
     it.arrive(100, 512)
     assert it.lacks() == "phase 0 lacks 28 of 128 arrivals and 512 bytes"
     assert it.facts() == {
-        "barrier": "full", "index": 2, "phase": 0, "arrivals_pending": 28,
+        "barrier": "full", "index": 2, "stage": 2, "phase": 0, "arrivals_pending": 28,
         "arrivals_expected": 128, "bytes_pending": 512,
     }  # fmt: skip
 

@@ -7,7 +7,7 @@ from small import do, kernel, run
 
 from tilus import ir, simulator
 from tilus.dtypes import float16, int32, uint64
-from tilus.errors import ArgumentError, SimulationError
+from tilus.errors import ArgumentError
 
 N, P = ir.Var("n", int32), ir.Var("p", uint64)
 PARAMS = ir.Param("n", int32, N), ir.Param("p", float16, P, pointer=True)
@@ -57,6 +57,13 @@ def test_unknown_schedule_and_block():
         run(blocks=[(1, 0, 0)])
 
 
-def test_clusters_are_not_modelled():
-    with pytest.raises(SimulationError, match=r"not modelled.*clusters"):
+def test_a_grid_holds_whole_clusters():
+    with pytest.raises(ArgumentError, match=r"multiple of the cluster \(2, 1, 1\), got"):
         simulator.run(kernel(cluster=(2, 1, 1)), {})
+
+
+def test_a_selected_block_brings_its_cluster():
+    log = []
+    it = kernel(do(lambda m: log.append((m.block, m.rank))), blocks=(4, 2, 1), cluster=(2, 2, 1))
+    simulator.run(it, {}, blocks=[(3, 0, 0)])
+    assert log == [((2, 0, 0), 0), ((3, 0, 0), 1), ((2, 1, 0), 2), ((3, 1, 0), 3)]

@@ -146,5 +146,9 @@ def test_all_bytes_must_be_announced(tmp_path):
     mutant = Mutant(tmp_path, "sa[stage].nbytes + sb[stage].nbytes", "sa[stage].nbytes")
     for schedule in SCHEDULES:
         error = mutant.verdict(3, 2, schedule)
-        assert error.verdict == "protocol" and "bytes left over" in str(error)
-        assert error.facts["line"] in [mutant.line("global_to_shared", i) for i in (0, 1)]
+        lines = [mutant.line("global_to_shared", i) for i in (0, 1)]
+        if error.verdict == "race":  # B's copy is issued after the phase has ended
+            assert schedule in ("early", "random") and error.facts["first"]["line"] == lines[1]
+        else:
+            assert error.verdict == "protocol" and "bytes left over" in str(error)
+            assert error.facts["line"] in lines

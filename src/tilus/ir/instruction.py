@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from tilus.layout import RegisterLayout, SharedLayout
 
 
+Proxy = Literal["generic", "async"]
+"""The path that an access of memory takes; PTX ISA, "Async proxy"."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """An instruction reads, writes or accumulates into the tensor in ``field``, or is its end.
@@ -278,13 +282,15 @@ class Emitter(Protocol):
 class Wait:
     """What a group waits for: it goes on once ``ready()`` is true.
 
-    ``describe`` is called when nothing can move any more, so that a deadlock names what is missing.
+    ``describe`` is called when nothing can move any more, so that a deadlock names what is missing;
+    ``passed`` when the group goes on.
     """
 
     ready: Callable[[], bool]
     describe: Callable[[], str]
     kind: str = "wait"
     facts: Callable[[], dict[str, object]] = dict
+    passed: Callable[[], None] = lambda: None
 
 
 class Machine(Protocol):
@@ -295,6 +301,9 @@ class Machine(Protocol):
 
     threads: Threads
     """The threads that run the current statement."""
+
+    rank: int
+    """The number of the block in its cluster."""
 
     def value(self, x: ExprLike) -> Scalar:
         """Compute a scalar in the current group."""
@@ -312,13 +321,38 @@ class Machine(Protocol):
         """Charge the current group for ``flop`` operations that its warps do on the tensor cores
         (``mma.sync``)."""
 
-    def load_shared(self, tensor: SharedTensor, proxy: str = "generic") -> np.ndarray:
-        """Read a tile of shared memory through its layout, now."""
+    def load_shared(
+        self,
+        tensor: SharedTensor,
+        proxy: Proxy = "generic",
+        *,
+        rank: int | None = None,
+        by: RegisterTensor | None = None,
+    ) -> np.ndarray:
+        """Read a tile of shared memory through its layout, now.
+
+        ``rank``: of the block of the cluster that is read; None is the own one. ``by``: the
+        register tile whose layout says which thread reads which element, where threads do.
+        """
 
     def store_shared(
-        self, tensor: SharedTensor, values: np.ndarray, proxy: str = "generic"
+        self,
+        tensor: SharedTensor,
+        values: np.ndarray,
+        proxy: Proxy = "generic",
+        *,
+        rank: int | None = None,
+        by: RegisterTensor | None = None,
     ) -> None:
-        """Write a tile of shared memory through its layout, now."""
+        """Write a tile of shared memory through its layout, now; parameters as in
+        :meth:`load_shared`."""
+
+    def fence_proxy(self) -> None:
+        """Make what the current threads have written, each by itself, visible to the async
+        proxy."""
+
+    def fence_registers(self) -> None:
+        """Order what the current warp group did to its registers before its next products."""
 
     def load_global(
         self, view: GlobalTensor, offsets: list[int], shape: tuple[int, ...]
@@ -328,26 +362,38 @@ class Machine(Protocol):
     def store_global(self, view: GlobalTensor, offsets: list[int], values: np.ndarray) -> None:
         """Write the part of a box that lies inside the view."""
 
-    def freeze(self, tensor: SharedTensor) -> SharedTensor:
-        """Return the tensor with its run-time offset computed, for an effect that lands later."""
+    def freeze(
+        self, tensor: SharedTensor, kind: Literal["read", "write"], *, rank: int | None = None
+    ) -> SharedTensor:
+        """Return the tensor with its run-time offset computed, for the effect that is launched
+        next: it will read or write it when it lands, in the block of a rank."""
 
     def init_barriers(self, barrier: Barrier) -> None:
         """Initialise the array of ``barrier``."""
 
-    def arrive(self, barrier: Barrier, count: int, expect_bytes: int = 0) -> None:
-        """Count ``count`` arrivals after adding ``expect_bytes`` to the pending bytes."""
+    def arrive(
+        self, barrier: Barrier, count: int, expect_bytes: int = 0, *, rank: int | None = None
+    ) -> None:
+        """Count ``count`` arrivals after adding ``expect_bytes`` to the pending bytes, at the
+        barrier of the block of a rank."""
 
     def complete_bytes(self, barrier: Barrier, nbytes: int) -> None:
-        """Take ``nbytes`` off the pending bytes of a (frozen) barrier's current phase."""
+        """Take ``nbytes`` off the pending bytes of a (frozen) barrier's current phase; an effect
+        does, when it lands."""
 
-    def freeze_barrier(self, barrier: Barrier) -> Barrier:
-        """Return the barrier with its run-time index computed."""
+    def freeze_barrier(self, barrier: Barrier, *, rank: int | None = None) -> Barrier:
+        """Return the barrier with its run-time index computed, for an effect that lands later; that
+        of the block of a rank."""
 
     def wait_barrier(self, barrier: Barrier, parity: int) -> Wait:
         """Return the wait for the phase of ``parity`` of ``barrier`` to be over."""
 
     def wait_threads(self, threads: Threads) -> Wait:
         """Return the wait until all of ``threads`` have come to a barrier of theirs."""
+
+    def wait_cluster(self) -> Wait:
+        """Return the wait until all threads of all blocks of the cluster have come to its
+        barrier."""
 
     def launch(
         self,
@@ -356,14 +402,19 @@ class Machine(Protocol):
         *,
         amount: float,
         what: str,
+        then: Callable[[], None] | None = None,
     ) -> None:
         """Hand an asynchronous effect to an engine; ``land`` runs when the schedule says.
 
-        ``amount``: bytes, or FLOP for wgmma.
+        ``amount``: bytes, or FLOP for wgmma. With ``then`` it has two steps: a bulk store's
+        ``land`` reads shared memory, and ``then`` writes device memory, later.
         """
 
     def commit(self, engine: Literal["wgmma", "store"]) -> None:
         """Close the effects launched so far by this group into one commit group."""
 
-    def wait_commits(self, engine: Literal["wgmma", "store"], pending: int) -> Wait:
-        """Return the wait until at most ``pending`` commit groups of this group have not landed."""
+    def wait_commits(
+        self, engine: Literal["wgmma", "store"], pending: int, *, read: bool = False
+    ) -> Wait:
+        """Return the wait until at most ``pending`` commit groups of this group have not landed;
+        with ``read``, until all others have done their first step."""

@@ -25,4 +25,4 @@ class proxy_async(Instruction):
         e.line('asm volatile("fence.proxy.async.shared::cta;" ::: "memory");')
 
     def simulate(self, m: Machine) -> None:
-        """Nothing to do: the first form of the simulator does not track proxies."""
+        m.fence_proxy()

@@ -231,7 +231,7 @@ class load_shared(Instruction):
         Copy(e, "load", self.src, self.out).emit()
 
     def simulate(self, m: Machine) -> None:
-        m.define(self.out, m.load_shared(self.src))
+        m.define(self.out, m.load_shared(self.src, by=self.out))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -267,4 +267,4 @@ class store_shared(Instruction):
         Copy(e, "store", self.dst, self.src).emit()
 
     def simulate(self, m: Machine) -> None:
-        m.store_shared(self.dst, m.registers(self.src))
+        m.store_shared(self.dst, m.registers(self.src), by=self.src)

@@ -187,7 +187,7 @@ class global_to_shared(Instruction):
         if self.multicast_mask is not None:
             m.fail("not modelled", "multicast", name="global_to_shared")
         offsets = [int(m.value(x)) for x in self.offsets]
-        dst, barrier = m.freeze(self.dst), m.freeze_barrier(self.mbarrier)
+        dst, barrier = m.freeze(self.dst, "write"), m.freeze_barrier(self.mbarrier)
 
         def land() -> None:
             m.store_shared(dst, m.load_global(self.src, offsets, dst.shape), proxy="async")

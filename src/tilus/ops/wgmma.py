@@ -146,7 +146,7 @@ class fence(_WarpGroup):
         e.line('asm volatile("wgmma.fence.sync.aligned;" ::: "memory");')
 
     def simulate(self, m: Machine) -> None:
-        """Nothing to do: the first form of the simulator does not track register ordering."""
+        m.fence_registers()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -281,8 +281,8 @@ class mma(_WarpGroup):
         return (panel * layout.panel_bytes + m_step * M * layout.swizzle + inner) // 16
 
     def simulate(self, m: Machine) -> None:
-        a = m.freeze(self.a) if isinstance(self.a, SharedTensor) else self.a
-        b = m.freeze(self.b)
+        a = m.freeze(self.a, "read") if isinstance(self.a, SharedTensor) else self.a
+        b = m.freeze(self.b, "read")
         acc, add = m.registers(self.acc), bool(m.value(self.scale_d))
 
         def operand(x: SharedTensor | RegisterTensor) -> Any:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tilus import ir
+from tilus.simulator.access import Agent
+from tilus.simulator.clocks import Clock
 
 MAX_BYTES = 2**20 - 1  # range of the transaction count, PTX "mbarrier: tx-count"
 
@@ -38,9 +40,13 @@ class Signal:
 
 @dataclass(frozen=True, eq=False)
 class IssuedBarrier(ir.Barrier):
-    """A barrier with its index computed, and its phase when a signal to it was issued."""
+    """A barrier with its index computed, and its phase when a signal to it was issued.
+
+    ``rank``: the block of the cluster that it belongs to.
+    """
 
     phase: int = 0
+    rank: int = 0
 
 
 @dataclass(eq=False)
@@ -58,6 +64,10 @@ class MBarrier:
     phase: int = 0
     bytes: int = 0
     pending: int = field(init=False)
+    released: dict[int, Clock] = field(default_factory=dict)
+    """What those who arrived in a phase knew, for the phases that a wait can still be for."""
+    waits: dict[Agent, int] = field(default_factory=dict)
+    """Who waits, and for the end of which phase."""
 
     def __post_init__(self) -> None:
         self.pending = self.count
@@ -67,6 +77,13 @@ class MBarrier:
     def label(self) -> str:
         """The barrier as a kernel names it."""
         return f"{self.name}[{self.index}]"
+
+    def release(self, clock: Clock) -> None:
+        """Let those who wait for the current phase know what ``clock`` does."""
+        if self.phase in self.released:
+            self.released[self.phase].join(clock)
+        else:
+            self.released[self.phase] = clock.copy()
 
     def arrive(self, count: int, expect_bytes: int = 0) -> None:
         """Announce bytes, then count arrivals."""
@@ -109,6 +126,7 @@ class MBarrier:
         return {
             "barrier": self.name,
             "index": self.index,
+            "stage": self.index,
             "phase": self.phase,
             "arrivals_pending": self.pending,
             "arrivals_expected": self.count,
@@ -128,7 +146,20 @@ class MBarrier:
         if self.pending == 0 and self.bytes == 0:
             self.phase += 1
             self.pending = self.count
+            self.released.pop(self.phase - 3, None)
             self.watch(self, "phase")
+            self._check_waits()
+
+    def _check_waits(self) -> None:
+        """Refuse to go on where somebody has not yet seen the phase before the last one end."""
+        for agent, awaited in self.waits.items():
+            if self.phase - awaited > 1:
+                self._break(
+                    f"the wait at {agent.location} by {agent.role} lapses: it is for phase "
+                    f"{awaited} of {self.label}, and phase {awaited + 1} has ended before it passed",
+                    waits={"file": agent.location.file, "line": agent.location.line,
+                           "role": agent.role, "phase": awaited},
+                )  # fmt: skip
 
     def _break(self, message: str, **facts: object) -> NoReturn:
         self.fail("protocol", message, **(self.facts() | facts))
@@ -136,17 +167,24 @@ class MBarrier:
 
 @dataclass
 class ThreadBarrier:
-    """A barrier of ``count`` threads; ``generation`` counts how often all have come."""
+    """A barrier of ``count`` threads; ``generation`` counts how often all have come.
+
+    ``released`` is what those who came knew together, by generation; dropped once all have left.
+    """
 
     count: int
     come: int = 0
     generation: int = 0
+    released: dict[int, Clock] = field(default_factory=dict)
 
-    def arrive(self, count: int) -> int:
+    def arrive(self, count: int, clock: Clock | None = None) -> int:
         """Let ``count`` threads come; return the generation that they wait to be over."""
         generation = self.generation
+        if clock is not None:
+            self.released.setdefault(generation, clock.copy()).join(clock)
         self.come += count
         if self.come >= self.count:
             self.come -= self.count
             self.generation += 1
+            self.released.pop(generation - 1, None)
         return generation

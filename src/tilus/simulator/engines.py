@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from tilus import ir
 from tilus.errors import Location
+from tilus.simulator.access import Agent
 from tilus.simulator.barriers import IssuedBarrier
-from tilus.simulator.group import ThreadGroup
+from tilus.simulator.group import Key, ThreadGroup
 
 LANES = {"tma": "TMA engine", "wgmma": "tensor cores", "store": "bulk stores"}
 KINDS = {"tma": "copy", "wgmma": "compute", "store": "store"}
@@ -23,7 +24,8 @@ Queue = tuple[str, int]
 class Effect:
     """What an engine works on: ``land`` carries it out, at ``time`` or when the schedule says.
 
-    Asked for at ``issued``; the engine is free for it at ``start``.
+    Asked for at ``issued``; the engine is free for it at ``start``. ``then`` is what the engine
+    goes on to do: a bulk store that has read shared memory writes device memory.
     """
 
     engine: str
@@ -37,7 +39,11 @@ class Effect:
     barriers: tuple[IssuedBarrier, ...]
     issued: float
     amount: float
+    agent: Agent
+    key: Key
+    then: Effect | None = None
     landed: bool = False
+    awaited: bool = False
 
     @property
     def queue(self) -> Queue:
@@ -57,13 +63,17 @@ class Engines:
 
     def __init__(self) -> None:
         self.pending: list[Effect] = []
+        self.loads: list[Effect] = []
+        """All copies so far: they complete through an mbarrier, not a commit group."""
         self._open: defaultdict[Queue, list[Effect]] = defaultdict(list)
         self._groups: defaultdict[Queue, list[list[Effect]]] = defaultdict(list)
 
     def launch(self, effect: Effect) -> None:
         """Take an effect into flight."""
         self.pending.append(effect)
-        if effect.engine != "tma":  # loads complete through an mbarrier, not a commit group
+        if effect.engine == "tma":
+            self.loads.append(effect)
+        else:
             self._open[effect.queue].append(effect)
 
     def land(self, effect: Effect) -> None:
@@ -71,6 +81,8 @@ class Engines:
         self.pending.remove(effect)
         effect.landed = True
         effect.land()
+        if effect.then:
+            self.pending.append(effect.then)
 
     def landable(self) -> Iterator[Effect]:
         """Yield what may land next: any load or store, the oldest product of each warp group."""
@@ -84,16 +96,25 @@ class Engines:
         """Close the effects launched since the last commit into one group."""
         self._groups[queue].append(self._open.pop(queue, []))
 
-    def wait(self, queue: Queue, pending: int) -> EffectWait:
-        """Return the wait until all commit groups but the ``pending`` newest have landed."""
+    def wait(
+        self, queue: Queue, pending: int, read: bool, passed: Callable[[list[Effect]], None]
+    ) -> EffectWait:
+        """Return the wait until all commit groups but the ``pending`` newest have landed, or, with
+        ``read``, have only read shared memory; ``passed`` is told of them."""
         groups = self._groups[queue]
         cut = max(0, len(groups) - pending)
         awaited = [effect for group in groups[:cut] for effect in group]
-        self._groups[queue] = groups[cut:]
+        for effect in awaited:
+            effect.awaited = True
+        if not read:
+            awaited += [effect.then for effect in awaited if effect.then]
+            groups = groups[cut:]
+        self._groups[queue] = groups
         return EffectWait(
             ready=lambda: all(e.landed for e in awaited),
             describe=lambda: f"{sum(not e.landed for e in awaited)} effects of {LANES[queue[0]]}",
             facts=lambda: {"engine": queue[0], "pending": pending},
+            passed=lambda: passed(awaited),
             needs=lambda effect: effect in awaited,
         )
 
@@ -101,5 +122,6 @@ class Engines:
         """Yield the effects that nobody has made sure of, and what was left undone."""
         yield from ((e, "never committed") for effects in self._open.values() for e in effects)
         committed = (group for groups in self._groups.values() for group in groups)
-        yield from ((e, "never waited for") for group in committed for e in group)
-        yield from ((e, "in flight") for e in self.pending)
+        unsure = (e for group in committed for e in group if not e.awaited)
+        yield from ((e, "never waited for") for e in unsure)
+        yield from ((e, "in flight") for e in self.pending if e.engine != "store")

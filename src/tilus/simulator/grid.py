@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilus import ir
-from tilus.errors import ArgumentError, SimulationError
+from tilus.errors import ArgumentError
 from tilus.ir import Event
 from tilus.simulator.group import Block, ThreadGroup
-from tilus.simulator.machine import BlockMachine
+from tilus.simulator.machine import BlockMachine, Cluster
 from tilus.simulator.memory import GlobalMemory
 from tilus.simulator.schedule import SCHEDULES, Schedule
 from tilus.simulator.scheduler import Scheduler
@@ -64,31 +64,53 @@ def run(
     in one block, or what is not modelled; :class:`ArgumentError` for arguments that do not fit.
     """
     function = kernel.function
-    if function.cluster != (1, 1, 1):
-        raise SimulationError("not modelled", f"{function.location}: clusters", name="cluster")
     scalars, memory = _bind(function, arguments)
     grid = function.grid(scalars)  # type: ignore[arg-type]
     cycles: dict[Block, float] = {}
     events: list[Event] = []
     barriers: list[ir.BarrierState] = []
-    for block in _selected(grid, blocks):
-        order = _schedule(schedule)(Random(f"{seed}/{block}"))
-        recorder = Trace(block, trace)
-        machine = BlockMachine(kernel.plan, memory, order, block, recorder.barrier)
-        scheduler = Scheduler(machine, order, recorder, max_steps)
-        scheduler.spawn(_root(function, scalars, block, grid), function.body)
-        cycles[block] = scheduler.run()
-        events += recorder.events
-        barriers += recorder.barriers
+    make = _schedule(schedule)
+    for members in _clusters(function, grid, blocks):
+        cluster = Cluster(kernel, memory, len(members))
+        for block in members:
+            BlockMachine(cluster, make(Random(f"{seed}/{block}")), block, Trace(block, trace))
+        scheduler = Scheduler(cluster, cluster.machines[0].schedule, max_steps)
+        for machine in cluster.machines:
+            scheduler.spawn(_root(function, scalars, machine, grid), function.body)
+        cycles |= scheduler.run()
+        for machine in cluster.machines:
+            events += machine.trace.events
+            barriers += machine.trace.barriers
     return Result(cycles, tuple(events), tuple(barriers))
 
 
+def _clusters(
+    function: ir.Function, grid: Block, blocks: Iterable[Block] | None
+) -> list[list[Block]]:
+    """Return the blocks of each cluster by their rank; a selected block brings its cluster."""
+    size = function.cluster
+    if any(n % c for n, c in zip(grid, size, strict=True)):
+        rule = f"a multiple of the cluster {size}"
+        raise ArgumentError("the grid", rule, grid, "Pass other sizes.")
+    found: dict[Block, list[Block]] = {}
+    for block in _selected(grid, blocks):
+        x, y, z = (b // c * c for b, c in zip(block, size, strict=True))
+        inside = product(*(range(n) for n in reversed(size)))
+        found[x, y, z] = [(x + i, y + j, z + k) for k, j, i in inside]
+    return list(found.values())
+
+
 def _root(
-    function: ir.Function, scalars: Mapping[ir.Var, ir.Scalar], block: Block, grid: Block
+    function: ir.Function,
+    scalars: Mapping[ir.Var, ir.Scalar],
+    machine: BlockMachine,
+    grid: Block,
 ) -> ThreadGroup:
     """Return all threads of a block, before its first statement."""
     root = ThreadGroup(function.threads, function.location, None)
-    root.scalars, root.builtins = dict(scalars), _builtins(block, grid)
+    root.machine = machine
+    root.scalars = dict(scalars)
+    root.builtins = _builtins(function, machine, grid)
     return root
 
 
@@ -139,10 +161,11 @@ def _selected(grid: Block, blocks: Iterable[Block] | None) -> list[Block]:
     return chosen
 
 
-def _builtins(block: Block, grid: Block) -> dict[str, ir.Scalar]:
-    names: dict[str, ir.Scalar] = {"clusterRank": 0}
-    for axis, i, n in zip("xyz", block, grid, strict=True):
+def _builtins(function: ir.Function, machine: BlockMachine, grid: Block) -> dict[str, ir.Scalar]:
+    names: dict[str, ir.Scalar] = {"clusterRank": machine.rank}
+    for axis, i, n, c in zip("xyz", machine.block, grid, function.cluster, strict=True):
         names[f"blockIdx.{axis}"], names[f"gridDim.{axis}"] = i, n
+        names[f"clusterBlockIdx.{axis}"], names[f"clusterDim.{axis}"] = i % c, c
     return names
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from tilus import ir
 from tilus.errors import Location, SimulationError
 
+if TYPE_CHECKING:
+    from tilus.simulator.machine import BlockMachine
+
 Block = tuple[int, int, int]
+Key = tuple[int, ...]
+"""What names a group or an effect, the same in every order of moves."""
 
 
 class ThreadGroup:
@@ -24,6 +29,9 @@ class ThreadGroup:
 
     def __init__(self, threads: ir.Threads, location: Location, parent: ThreadGroup | None) -> None:
         self.threads, self.location, self.parent = threads, location, parent
+        self.key: Key = parent.next_key() if parent else ()
+        self._keys = 0
+        self.machine: BlockMachine = parent.machine if parent else None  # type: ignore[assignment]
         self.lane: str = parent.lane if parent and threads.count < 32 else threads.role
         self.scalars: dict[ir.Var, ir.Scalar] = {}
         self.builtins: dict[str, ir.Scalar] = {}
@@ -43,6 +51,11 @@ class ThreadGroup:
         child.registers = {t: r.copy() if t.replicated else r for t, r in self.registers.items()}
         self.children.append(child)
         return child
+
+    def next_key(self) -> Key:
+        """Return the key of the next group or effect that comes of this one."""
+        self._keys += 1
+        return *self.key, self._keys
 
     def value(self, x: ir.ExprLike) -> ir.Scalar:
         """Compute a scalar."""

@@ -18,9 +18,6 @@ from enum import Enum
 from tilus import ir
 from tilus.errors import Location, SimulationError
 from tilus.simulator.group import ThreadGroup
-from tilus.simulator.machine import BlockMachine
-from tilus.simulator.schedule import Schedule
-from tilus.simulator.trace import Trace
 
 JOIN = "join"
 """Kind of the wait for forked groups: neither traces nor verdicts show it."""
@@ -39,17 +36,12 @@ Steps = Generator[ir.Wait | None, None, Flow | None]
 
 
 class Interpreter:
-    """Walks the statements of one block's groups; ``spawn(group, body)`` starts a forked one."""
+    """Walks the statements of a cluster's groups; ``spawn(group, body)`` starts a forked one."""
 
     def __init__(
-        self,
-        machine: BlockMachine,
-        schedule: Schedule,
-        trace: Trace,
-        spawn: Callable[[ThreadGroup, tuple[ir.Stmt, ...]], None],
-        max_steps: int,
+        self, spawn: Callable[[ThreadGroup, tuple[ir.Stmt, ...]], None], max_steps: int
     ) -> None:
-        self._machine, self._schedule, self._trace, self._spawn = machine, schedule, trace, spawn
+        self._spawn = spawn
         self._steps, self._max_steps = 0, max_steps
 
     def run(self, group: ThreadGroup, body: tuple[ir.Stmt, ...]) -> Coroutine:
@@ -138,21 +130,22 @@ class Interpreter:
         self._refuse_returned(group, group.threads, stmt.location)
         group.location = stmt.location
         yield None
-        machine, start = self._machine, group.time
-        machine.enter(group, stmt.location)
+        machine, start = group.machine, group.time
+        machine.begin(group, stmt)
         wait = stmt.simulate(machine)
-        group.time += self._schedule.cost(machine.work)
+        group.time += machine.schedule.cost(machine.work)
         work, signal = machine.work, machine.signal
         if wait is not None:
             yield wait
-        self._trace.instruction(group, stmt, start, wait, work, signal)
+            wait.passed()
+        machine.trace.instruction(group, stmt, start, wait, work, signal)
         return None
 
     def _count(self, group: ThreadGroup, location: Location) -> None:
         self._steps += 1
         if self._steps > self._max_steps:
-            self._machine.enter(group, location)
-            self._machine.fail("deadlock", f"no end after {self._max_steps} statements")
+            group.machine.enter(group, location)
+            group.machine.fail("deadlock", f"no end after {self._max_steps} statements")
 
 
 def _end_of(child: ThreadGroup) -> ir.Wait:

@@ -4,56 +4,99 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Literal, NoReturn, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilus import ir
 from tilus.errors import Location, SimulationError
+from tilus.simulator.access import Access, Agent, Kind, Proxy
 from tilus.simulator.barriers import IssuedBarrier, MBarrier, Signal, ThreadBarrier
+from tilus.simulator.clocks import Atoms, Clock, Knowledge, Mark
 from tilus.simulator.engines import Effect, EffectWait, Engines
 from tilus.simulator.group import Block, ThreadGroup
 from tilus.simulator.memory import Geometry, GlobalMemory, SharedMemory
 from tilus.simulator.schedule import Schedule, Work
+from tilus.simulator.shadow import Shadow
+from tilus.simulator.tiles import Tiles
+from tilus.simulator.trace import Trace
 
 Array = NDArray[Any]
-WatchAt = Callable[[float, MBarrier, str], None]
-"""Is told when, which and why a barrier changed."""
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Blocks that run together: what they know of each other, and the barrier of all of them."""
+
+    kernel: ir.Kernel
+    memory: GlobalMemory
+    size: int
+    machines: list[BlockMachine] = field(default_factory=list)
+    knowledge: Knowledge = field(init=False)
+    barrier: ThreadBarrier = field(init=False)
+
+    def __post_init__(self) -> None:
+        function = self.kernel.function
+        self.knowledge = Knowledge(function, self.size)
+        self.barrier = ThreadBarrier(function.threads.count * self.size)
 
 
 class BlockMachine:
     """Implements :class:`tilus.ir.Machine` for one block, on behalf of ``group``."""
 
-    def __init__(
-        self,
-        plan: ir.Plan,
-        memory: GlobalMemory,
-        schedule: Schedule,
-        block: Block,
-        watch: WatchAt,
-    ) -> None:
-        self.block = block
+    def __init__(self, cluster: Cluster, schedule: Schedule, block: Block, trace: Trace) -> None:
+        self.block, self.rank, self.trace = block, len(cluster.machines), trace
+        self.schedule = schedule
         self.work = Work()
         self.signal: Signal | None = None
         self.engines = Engines()
         self.barriers: dict[ir.BarrierArray, list[MBarrier]] = {}
+        self.initialised: dict[ir.BarrierArray, Mark] = {}
+        self.visited: list[Agent] = []
+        """Agents of peers that came to this block's memory or barriers."""
         self.threads: ir.Threads
         self.group: ThreadGroup
         self.location: Location
-        self._schedule, self._watch, self._now = schedule, watch, 0.0
-        self._shared = SharedMemory(plan)
-        self._global = memory
+        self.agent: Agent
+        self._cluster, self._known, self._now = cluster, cluster.knowledge, 0.0
+        plan = cluster.kernel.plan
+        self._plan = plan
+        self._shared, self._shadow = SharedMemory(plan), Shadow(plan.shared_bytes)
+        self._tiles = Tiles(self.fail)
+        self._global = cluster.memory
         self._thread_barriers: dict[ir.Threads, ThreadBarrier] = {}
         self._issued: list[IssuedBarrier] = []
+        self._frozen: list[tuple[Kind, ir.SharedTensor, BlockMachine]] = []
+        self._stmt: ir.Instruction | None = None
         self._launched = 0
+        cluster.machines.append(self)
 
     def enter(self, group: ThreadGroup, location: Location, now: float | None = None) -> None:
         """Act for ``group`` from here on, with nothing charged yet; by default, at its time."""
         self.group, self.threads, self.location = group, group.threads, location
-        self.work, self.signal, self._issued = Work(), None, []
+        self.work, self.signal, self._issued, self._frozen = Work(), None, [], []
         self._now = group.time if now is None else now
+
+    def begin(self, group: ThreadGroup, stmt: ir.Instruction) -> None:
+        """Act for ``group``, which comes to an instruction."""
+        self.enter(group, stmt.location)
+        self._stmt = stmt
+        atoms = self._atoms
+        mark = self._known.step(atoms)
+        self.agent = self._agent(mark, self._known.common(atoms), type(stmt).__name__)
+        self._tiles.touch(stmt, self.agent)
+
+    def land(self, effect: Effect, now: float) -> None:
+        """Let an effect land."""
+        self.enter(effect.group, effect.location, now)
+        self._stmt, self.agent = None, effect.agent
+        self.engines.land(effect)
+
+    def knowledge(self) -> Clock:
+        """Return what the threads of the block know, all taken together."""
+        return self._known.together(self.rank)
 
     def fail(self, verdict: str, message: str, **facts: object) -> NoReturn:
         """Raise the verdict with the place, the role and the block."""
@@ -68,6 +111,15 @@ class BlockMachine:
         place = self.location
         role, file, line = self.threads.role, place.file, place.line
         return {"role": role, "file": file, "line": line, "block": self.block}
+
+    @property
+    def _atoms(self) -> Atoms:
+        return self._known.atoms(self.rank, self.threads)
+
+    def _agent(self, mark: Mark, clock: Clock, what: str, engine: str | None = None) -> Agent:
+        signals = tuple(f"{b.array.name}[{self.value(b.index)}]" for b in self._issued)
+        role = self.threads.role
+        return Agent(mark, clock, self.location, role, self.block, what, engine, signals)
 
     # Scalars and registers
 
@@ -86,17 +138,36 @@ class BlockMachine:
 
     # Memory
 
-    def load_shared(self, tensor: ir.SharedTensor, proxy: str = "generic") -> Array:
-        offset = self._offset(tensor)
+    def load_shared(
+        self,
+        tensor: ir.SharedTensor,
+        proxy: Proxy = "generic",
+        *,
+        rank: int | None = None,
+        by: ir.RegisterTensor | None = None,
+    ) -> Array:
+        home, offset = self._peer(rank), self._offset(tensor)
+        if proxy == "generic":  # an effect's accesses have been entered when it was launched
+            home._enter(Access(self.agent, "read", proxy, tensor, offset), self, by)
         self.work.shared += tensor.nbytes
-        self.work.reads.append(_region(tensor, offset))
-        return self._shared.read(tensor, offset)
+        self.work.reads += [_region(tensor, offset)] * (home is self)
+        return home._shared.read(tensor, offset)
 
-    def store_shared(self, tensor: ir.SharedTensor, values: Array, proxy: str = "generic") -> None:
-        offset = self._offset(tensor)
+    def store_shared(
+        self,
+        tensor: ir.SharedTensor,
+        values: Array,
+        proxy: Proxy = "generic",
+        *,
+        rank: int | None = None,
+        by: ir.RegisterTensor | None = None,
+    ) -> None:
+        home, offset = self._peer(rank), self._offset(tensor)
+        if proxy == "generic":
+            home._enter(Access(self.agent, "write", proxy, tensor, offset), self, by)
         self.work.shared += tensor.nbytes
-        self.work.writes.append(_region(tensor, offset))
-        self._shared.write(tensor, offset, values)
+        self.work.writes += [_region(tensor, offset)] * (home is self)
+        home._shared.write(tensor, offset, values)
 
     def load_global(
         self, view: ir.GlobalTensor, offsets: list[int], shape: tuple[int, ...]
@@ -109,8 +180,33 @@ class BlockMachine:
         self.work.stored += values.nbytes
         self._global.write(view, self._geometry(view, offsets), values)
 
-    def freeze(self, tensor: ir.SharedTensor) -> ir.SharedTensor:
+    def freeze(
+        self, tensor: ir.SharedTensor, kind: Kind, *, rank: int | None = None
+    ) -> ir.SharedTensor:
+        self._frozen.append((kind, tensor, self._peer(rank)))
         return replace(tensor, offset=ir.as_expr(self._offset(tensor)))
+
+    def fence_proxy(self) -> None:
+        self._known.fence(self._atoms)
+
+    def fence_registers(self) -> None:
+        self._tiles.fence(self.threads)
+
+    def _enter(self, access: Access, actor: BlockMachine, by: ir.RegisterTensor | None) -> None:
+        """Check and remember an access of this block's shared memory by ``actor``."""
+        if actor is not self:
+            self.visited.append(access.agent)
+        tensor = access.tensor
+        assert isinstance(tensor, ir.SharedTensor)
+        if by is not None:
+            layout, begin = self._plan.registers[by], actor.threads.begin
+            owners = self._shared.owners(tensor, access.offset, layout, begin)
+            access = replace(access, owners=owners)
+        where = self._shared.intervals(tensor, access.offset)
+        conflict = self._shadow.enter(access, where)
+        if conflict:
+            message, facts = access.verdict(*conflict)
+            actor.fail("race", message, **facts)
 
     def _offset(self, tensor: ir.SharedTensor) -> int:
         offset, size = int(self.value(tensor.offset)), tensor.nbytes // tensor.dtype.nbytes
@@ -127,25 +223,34 @@ class BlockMachine:
 
     def init_barriers(self, barrier: ir.Barrier) -> None:
         array = barrier.array
+        self.initialised[array] = self.agent.mark
         self.barriers[array] = [
             MBarrier(array.name, i, count, self.fail, self._changed)
             for i, count in enumerate(array.counts)
         ]
 
-    def arrive(self, barrier: ir.Barrier, count: int, expect_bytes: int = 0) -> None:
-        target = self._barrier(barrier)
+    def arrive(
+        self, barrier: ir.Barrier, count: int, expect_bytes: int = 0, *, rank: int | None = None
+    ) -> None:
+        target = self._barrier(barrier, rank)
+        self._visit(rank)
         self._signal(barrier, target, target.phase)
+        target.release(self._known.release(self._atoms))
         target.arrive(count, expect_bytes)
 
     def complete_bytes(self, barrier: ir.Barrier, nbytes: int) -> None:
-        target = self._barrier(barrier)
-        issued_in = barrier.phase if isinstance(barrier, IssuedBarrier) else target.phase
+        issued = barrier if isinstance(barrier, IssuedBarrier) else None
+        target = self._barrier(barrier, issued.rank if issued else None)
+        self._visit(issued.rank if issued else None)
+        issued_in = issued.phase if issued else target.phase
         self._signal(barrier, target, issued_in)
+        target.release(self._completed())
         target.complete(nbytes, issued_in)
 
-    def freeze_barrier(self, barrier: ir.Barrier) -> ir.Barrier:
-        target = self._barrier(barrier)
-        frozen = IssuedBarrier(barrier.array, ir.as_expr(target.index), target.phase)
+    def freeze_barrier(self, barrier: ir.Barrier, *, rank: int | None = None) -> ir.Barrier:
+        target, home = self._barrier(barrier, rank), self._peer(rank)
+        index = ir.as_expr(target.index)
+        frozen = IssuedBarrier(barrier.array, index, target.phase, home.rank)
         self._issued.append(frozen)
         return frozen
 
@@ -153,43 +258,116 @@ class BlockMachine:
         target = self._barrier(barrier)
         if parity not in (0, 1):
             self.fail("protocol", f"parity of {target.label} must be 0 or 1, got {parity}")
-        self._signal(barrier, target, target.awaited(parity))
+        awaited, atoms = target.awaited(parity), self._atoms
+        self._signal(barrier, target, awaited)
+        target.waits[self.agent] = awaited
+
+        def passed() -> None:
+            clock = target.released.get(target.waits.pop(agent))
+            if clock is not None:
+                self._known.acquire(atoms, clock)
+
+        agent = self.agent
         return EffectWait(
             ready=lambda: target.over(parity),
             describe=lambda: f"{target.label}, parity {parity}: {target.lacks()}",
             facts=lambda: {**target.facts(), "parity": parity},
+            passed=passed,
             needs=lambda effect: any(self._is(b, target) for b in effect.barriers),
         )
 
     def wait_threads(self, threads: ir.Threads) -> ir.Wait:
         barrier = self._thread_barriers.setdefault(threads, ThreadBarrier(threads.count))
-        generation = barrier.arrive(self.threads.count)
+        return self._meet(barrier, threads.role)
+
+    def wait_cluster(self) -> ir.Wait:
+        return self._meet(self._cluster.barrier, "the cluster")
+
+    def _meet(self, barrier: ThreadBarrier, whose: str) -> ir.Wait:
+        """Return the wait until all threads of a barrier have come to it."""
+        atoms = self._atoms
+        generation = barrier.arrive(self.threads.count, self._known.release(atoms))
         return ir.Wait(
             ready=lambda: barrier.generation > generation,
             describe=lambda: (
-                f"the barrier of {threads.role}: {barrier.count - barrier.come} threads missing"
+                f"the barrier of {whose}: {barrier.count - barrier.come} threads missing"
             ),
             kind="sync",
             facts=lambda: {"threads_missing": barrier.count - barrier.come},
+            passed=lambda: self._known.acquire(atoms, barrier.released[generation]),
         )
 
-    def _barrier(self, barrier: ir.Barrier) -> MBarrier:
-        array, index = barrier.array, int(self.value(barrier.index))
-        if array not in self.barriers:
+    def _peer(self, rank: int | None) -> BlockMachine:
+        """Return the block of the cluster that has a rank; None is this one."""
+        if rank is None:
+            return self
+        if not 0 <= rank < self._cluster.size:
+            rule = f"must be in 0..{self._cluster.size - 1}, got {rank}"
+            self.fail("protocol", f"rank of a block of the cluster {rule}", rank=rank)
+        return self._cluster.machines[rank]
+
+    def _visit(self, rank: int | None) -> BlockMachine:
+        """Return the block of a rank, which must be there as long as it is visited."""
+        home = self._peer(rank)
+        if home is not self:
+            home.visited.append(self.agent)
+        return home
+
+    def _barrier(self, barrier: ir.Barrier, rank: int | None = None) -> MBarrier:
+        array, index, home = barrier.array, int(self.value(barrier.index)), self._peer(rank)
+        if home is not self:
+            self._check_peer(array, index, home)
+        if array not in home.barriers:
             self.fail("protocol", f"{array.name} is used before it is initialised")
         if not 0 <= index < len(array):
             rule = f"must be in 0..{len(array) - 1}, got {index}"
             self.fail("protocol", f"index of {array.name} {rule}", barrier=array.name, index=index)
-        return self.barriers[array][index]
+        return home.barriers[array][index]
+
+    def _check_peer(self, array: ir.BarrierArray, index: int, home: BlockMachine) -> None:
+        """Refuse a peer's barrier that the acting threads cannot know to be initialised."""
+        init = home.initialised.get(array)
+        if init is None or not init.known(self.agent.clock):
+            label = f"{array.name}[{index}] of block {home.block}"
+            message = (
+                f"a peer's barrier is used before the cluster knows it: no cluster.sync() lies "
+                f"between the initialisation of {label} and this"
+            )
+            facts = {"barrier": array.name, "index": index, "stage": index, "peer": home.block}
+            self.fail("protocol", message, **facts)
+
+    def _completed(self) -> Clock:
+        """Return what an effect that completes lets others know: itself, and nothing else."""
+        clock, mark = self._known.empty(), self.agent.mark
+        clock.done = mark.bit
+        clock.before.join(self.agent.clock.before)
+        clock.before.done |= mark.bit
+        return clock
 
     def _signal(self, barrier: ir.Barrier, target: MBarrier, phase: int) -> None:
         self.signal = Signal(target.label, target.index, phase, len(barrier.array))
 
     def _changed(self, barrier: MBarrier, cause: str) -> None:
-        self._watch(self._now, barrier, cause)
+        self.trace.barrier(self._now, barrier, cause)
+        if cause == "phase":
+            self._check_bytes(barrier)
+
+    def _check_bytes(self, barrier: MBarrier) -> None:
+        """Refuse the end of a phase that copies have yet to bring bytes to."""
+        for effect in (e for m in self._cluster.machines for e in m.engines.pending):
+            for issued in effect.barriers:
+                if issued.phase < barrier.phase and self._is(issued, barrier):
+                    place, phase = effect.location, issued.phase
+                    message = (
+                        f"bytes left over at {barrier.label}: phase {phase} ends before the copy "
+                        f"at {place} has landed; it expected fewer bytes than its copies carry"
+                    )
+                    facts = barrier.facts() | {"phase": phase, "file": place.file}
+                    self.fail("protocol", message, **(facts | {"line": place.line}))
 
     def _is(self, barrier: IssuedBarrier, target: MBarrier) -> bool:
-        return self.barriers[barrier.array][cast(ir.Const, barrier.index).value] is target  # type: ignore[index]
+        found = self._cluster.machines[barrier.rank].barriers[barrier.array]
+        return found[int(self.value(barrier.index))] is target
 
     # Engines
 
@@ -200,32 +378,63 @@ class BlockMachine:
         *,
         amount: float,
         what: str,
+        then: Callable[[], None] | None = None,
     ) -> None:
-        start, time = self._schedule.flight(engine, self.group.time, amount)
+        start, time = self.schedule.flight(engine, self.group.time, amount)
+        read = self.schedule.read(start, time) if then else time
+        effect = self._effect(engine, land, what, start, read, amount)
+        for kind, tensor, home in self._frozen:
+            access = Access(effect.agent, kind, "async", tensor, self._offset(tensor))
+            home._enter(access, self, None)
+        if then:
+            effect.then = self._effect(engine, then, what, read, time, amount)
+            effect.then.agent.clock.done |= effect.agent.mark.bit
+        self.engines.launch(effect)
+        if self._stmt is not None:
+            self._tiles.launch(self._stmt, effect.agent)
+        self._issued, self._frozen = [], []
+
+    def _effect(
+        self,
+        engine: str,
+        land: Callable[[], None],
+        what: str,
+        start: float,
+        time: float,
+        amount: float,
+    ) -> Effect:
         self._launched += 1
-        barriers, now = tuple(self._issued), self.group.time
-        order = self._launched
-        self.engines.launch(
-            Effect(
-                engine,
-                self.group,
-                self.location,
-                land,
-                what,
-                start,
-                time,
-                order,
-                barriers,
-                now,
-                amount,
-            )
+        atoms = self._atoms
+        agent = self._agent(self._known.effect(atoms), self._known.common(atoms), what, engine)
+        return Effect(
+            engine,
+            self.group,
+            self.location,
+            land,
+            what,
+            start,
+            time,
+            self._launched,
+            tuple(self._issued),
+            self.group.time,
+            amount,
+            agent,
+            self.group.next_key(),
         )
 
     def commit(self, engine: Literal["wgmma", "store"]) -> None:
         self.engines.commit((engine, self.threads.begin))
 
-    def wait_commits(self, engine: Literal["wgmma", "store"], pending: int) -> ir.Wait:
-        return self.engines.wait((engine, self.threads.begin), pending)
+    def wait_commits(
+        self, engine: Literal["wgmma", "store"], pending: int, *, read: bool = False
+    ) -> ir.Wait:
+        atoms = self._atoms
+
+        def passed(awaited: list[Effect]) -> None:
+            for effect in awaited:
+                self._known.acquire_effect(atoms, effect.agent.mark, effect.agent.clock.before)
+
+        return self.engines.wait((engine, self.threads.begin), pending, read, passed)
 
 
 def _region(tensor: ir.SharedTensor, offset: int) -> ir.Region:

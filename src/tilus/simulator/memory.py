@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from tilus import ir
 from tilus.errors import ArgumentError
+from tilus.layout import RegisterLayout
+from tilus.simulator.access import Owners
 from tilus.simulator.group import poison
 
 Array = NDArray[Any]
@@ -25,6 +27,8 @@ class SharedMemory:
         self._plan = plan
         self._bytes = poison((plan.shared_bytes,), np.uint8)
         self._places: dict[object, tuple[Array, Array]] = {}
+        self._intervals: dict[object, tuple[tuple[int, int], ...]] = {}
+        self._owners: dict[object, Owners] = {}
 
     def read(self, tensor: ir.SharedTensor, offset: int) -> Array:
         """Return the elements of ``tensor``, which begins ``offset`` elements into its buffer."""
@@ -36,6 +40,31 @@ class SharedMemory:
         """Write the elements of ``tensor``."""
         elements, indices = self._place(tensor, offset)
         elements[indices] = values
+
+    def intervals(self, tensor: ir.SharedTensor, offset: int) -> tuple[tuple[int, int], ...]:
+        """Return the runs of bytes that hold the elements of ``tensor``."""
+        key = (tensor.buffer, tensor.shape, tensor.transposed, offset)
+        if key not in self._intervals:
+            places = np.sort(self._first_bytes(tensor, offset), axis=None)
+            gaps = np.flatnonzero(np.diff(places) != tensor.dtype.nbytes)
+            begins, ends = places[[0, *(gaps + 1)]], places[[*gaps, -1]] + tensor.dtype.nbytes
+            self._intervals[key] = tuple(zip(begins.tolist(), ends.tolist(), strict=True))
+        return self._intervals[key]
+
+    def owners(
+        self, tensor: ir.SharedTensor, offset: int, layout: RegisterLayout, begin: int
+    ) -> Owners:
+        """Return which of the threads from ``begin`` on touches which element of ``tensor``, where
+        they hold it in ``layout``."""
+        key = (tensor.buffer, tensor.shape, tensor.transposed, offset, layout, begin)
+        if key not in self._owners:
+            places = self._first_bytes(tensor, offset)
+            self._owners[key] = Owners(places, tensor.dtype.nbytes, layout, begin)
+        return self._owners[key]
+
+    def _first_bytes(self, tensor: ir.SharedTensor, offset: int) -> Array:
+        place: Array = self._indices(tensor, offset) * tensor.dtype.nbytes
+        return place + self._plan.places[tensor.buffer]
 
     def _place(self, tensor: ir.SharedTensor, offset: int) -> tuple[Array, Array]:
         key = (tensor.buffer, tensor.shape, tensor.transposed, offset)

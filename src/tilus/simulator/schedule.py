@@ -142,6 +142,11 @@ class Schedule:
         self._free[engine] = start + amount / rate
         return start, self._free[engine] + latency
 
+    def read(self, start: float, time: float) -> float:
+        """Return when a bulk store that begins at ``start`` and ends at ``time`` has read shared
+        memory."""
+        return max(start, time - self.costs.store_latency)
+
     def pick(
         self, moves: Sequence[ThreadGroup | Effect], needed: Callable[[Effect], bool]
     ) -> ThreadGroup | Effect:
@@ -188,6 +193,9 @@ class Shuffled(Schedule):
 
     def flight(self, engine: str, now: float, amount: float) -> tuple[float, float]:
         return now, now + self._cycles()
+
+    def read(self, start: float, time: float) -> float:
+        return self.random.uniform(start, time)
 
     def _cycles(self) -> float:
         return float(2 ** self.random.uniform(0, 10))

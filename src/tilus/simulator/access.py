@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accesses of memory and registers: what is said of two that nothing orders."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilus import ir
+from tilus.errors import Location
+from tilus.simulator.clocks import Clock, Mark
+from tilus.simulator.group import Block
+
+if TYPE_CHECKING:
+    from tilus.layout import RegisterLayout
+
+Kind = Literal["read", "write"]
+Proxy = Literal["generic", "async"]
+
+NOUNS = {"tma": "copy", "wgmma": "product", "store": "bulk store"}
+
+
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """Who accesses: a group with an instruction, or an effect of its own.
+
+    ``clock`` is what it knew when it began, ``mark`` how others know of it. ``engine`` is None for
+    threads, ``signals`` names the mbarriers that an effect completes on.
+    """
+
+    mark: Mark
+    clock: Clock
+    location: Location
+    role: str
+    block: Block
+    what: str
+    engine: str | None = None
+    signals: tuple[str, ...] = ()
+
+    @property
+    def noun(self) -> str:
+        """Name it in a message: ``the product at v3.py:71``."""
+        what = NOUNS[self.engine] if self.engine else self.what
+        return f"the {what} at {Path(self.location.file).name}:{self.location.line}"
+
+    def facts(self) -> dict[str, object]:
+        """Return who it is in a form that tests and pages can use."""
+        return {
+            "file": self.location.file,
+            "line": self.location.line,
+            "role": self.role,
+            "block": self.block,
+            "what": self.what,
+            "proxy": "async" if self.engine else "generic",
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Owners:
+    """Which thread touches which byte: an access of shared memory by threads, each of which
+    touches the elements that it holds in ``layout``."""
+
+    places: NDArray[Any]
+    """First byte of every element of the tile."""
+    size: int
+    layout: RegisterLayout
+    begin: int
+
+    @cached_property
+    def threads(self) -> NDArray[Any] | None:
+        """The thread of every element, numbered within the block; None where several hold one."""
+        if self.layout.copies():
+            return None
+        found = np.empty(self.layout.shape, int)
+        index = tuple(np.moveaxis(self.layout.coordinates(), -1, 0))
+        found[index] = self.begin + np.arange(self.layout.threads)[:, None]
+        return found.reshape(self.places.shape)
+
+    def same(self, other: Owners) -> bool:
+        """Say whether each thread touches only what it has touched itself in the other access."""
+        if self.threads is None or other.threads is None:
+            return False
+        if self is other:
+            return True
+        first = min(int(self.places.min()), int(other.places.min()))
+        end = max(int(self.places.max()) + self.size, int(other.places.max()) + other.size)
+        mine, theirs = np.full(end - first, _NOBODY), np.full(end - first, _NOBODY)
+        self._paint(mine, first)
+        other._paint(theirs, first)
+        return bool(((mine == theirs) | (mine == _NOBODY) | (theirs == _NOBODY)).all())
+
+    def _paint(self, target: NDArray[Any], first: int) -> None:
+        assert self.threads is not None
+        for byte in range(self.size):
+            target[self.places - first + byte] = self.threads
+
+
+_NOBODY = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One access of ``tensor`` by ``agent``; of shared memory, ``offset`` elements behind the start
+    of its buffer."""
+
+    agent: Agent
+    kind: Kind
+    proxy: Proxy
+    tensor: ir.Tensor
+    offset: int = 0
+    owners: Owners | None = None
+
+    @property
+    def stage(self) -> int | None:
+        """The first index into a buffer that consists of several tiles."""
+        if not isinstance(self.tensor, ir.SharedTensor) or len(self.tensor.buffer.shape) < 3:
+            return None
+        return self.offset // math.prod(self.tensor.buffer.shape[1:])
+
+    def conflicts(self, earlier: Access) -> str | None:
+        """Return what is missing between an earlier access of the same bytes and this one, None
+        where they are ordered."""
+        if self.kind == earlier.kind == "read" or self._own(earlier):
+            return None
+        if not earlier.agent.mark.known(self.agent.clock):
+            return self._unordered(earlier)
+        generic = earlier.kind == "write" and earlier.proxy == "generic"
+        if generic and self.proxy == "async" and not earlier.agent.mark.fenced(self.agent.clock):
+            first, second = earlier.agent, self.agent
+            return (
+                f"{first.role} must call fence.proxy_async between {first.noun} and the barrier "
+                f"that orders it before {second.noun}"
+            )
+        return None
+
+    def _own(self, earlier: Access) -> bool:
+        """Say whether each thread only meets itself."""
+        mine, theirs = self.owners, earlier.owners
+        if mine is None or theirs is None or self.agent.block != earlier.agent.block:
+            return False
+        # Threads with copies of an element all write it: each reads back what it wrote.
+        return (mine is theirs and self.kind == "read") or mine.same(theirs)
+
+    def _unordered(self, earlier: Access) -> str:
+        first, second = earlier.agent, self.agent
+        if first.engine == "tma":
+            signals = " or ".join(first.signals) or "an mbarrier"
+            return f"nobody has waited on {signals} for {first.noun} before {second.noun}"
+        same = (first.role, first.block) == (second.role, second.block)
+        if first.engine and (same or first.mark.issued(second.clock)):
+            return f"wait_group has not made sure of {first.noun} before {_cause(second)}"
+        if same:
+            return f"no sync() of {first.role} lies between {first.noun} and {second.noun}"
+        return f"no mbarrier or sync() leads from {first.noun} to {second.noun}"
+
+    def verdict(self, earlier: Access, missing: str) -> tuple[str, dict[str, object]]:
+        """Return message and facts of the race with an earlier access."""
+        stage = f" (stage {self.stage})" if self.stage is not None else ""
+        other = "reads" if earlier.kind == "read" else "writes"
+        message = (
+            f"{self.agent.noun} {self.kind}s {self.tensor.name}{stage}, which {earlier.agent.noun} by "
+            f"{earlier.agent.role} {other}: {missing}"
+        )
+        facts: dict[str, object] = {
+            "tensor": self.tensor.name,
+            "stage": self.stage,
+            "first": earlier.facts(),
+            "second": self.facts(),
+            "missing": missing,
+        }
+        return message, facts
+
+    def facts(self) -> dict[str, object]:
+        """Return the access in a form that tests and pages can use."""
+        what = {"kind": self.kind, "tensor": self.tensor.name, "stage": self.stage}
+        return self.agent.facts() | {"proxy": self.proxy} | what
+
+
+def _cause(agent: Agent) -> str:
+    return f"what {agent.noun} waited for" if agent.engine else agent.noun

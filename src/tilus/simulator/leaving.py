@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a block may not leave behind when it ends, and what may not come to it any more."""
+
+from __future__ import annotations
+
+from tilus.simulator.engines import LANES, Effect
+from tilus.simulator.machine import BlockMachine, Cluster
+
+
+def check_effects(machine: BlockMachine) -> None:
+    """Refuse effects that were not made sure of, or have not landed."""
+    for effect, state in machine.engines.abandoned():
+        _refuse(machine, effect, state)
+
+
+def check_loads(machine: BlockMachine) -> None:
+    """Refuse copies that have landed, but nobody has waited for."""
+    known = machine.knowledge()
+    for effect in machine.engines.loads:
+        if not effect.agent.mark.known(known):
+            _refuse(machine, effect, "never waited for")
+
+
+def check_bytes(machine: BlockMachine) -> None:
+    """Refuse barriers that still expect bytes."""
+    for barrier in (b for array in machine.barriers.values() for b in array):
+        if barrier.bytes:
+            machine.fail(
+                "protocol",
+                f"the block ends, but {barrier.label} still expects {barrier.bytes} bytes",
+                **barrier.facts(),
+            )
+
+
+def check_visits(machine: BlockMachine, cluster: Cluster) -> None:
+    """Refuse a peer's access of this block's memory or barriers that may come after its end."""
+    known = machine.knowledge()
+    for agent in machine.visited:
+        if not agent.mark.known(known):
+            missing = f"block {machine.block} does not wait for {agent.noun} before it ends"
+            message = (
+                f"block {machine.block} may end while {agent.role} of block {agent.block} still "
+                f"comes to its shared memory by {agent.noun}: {missing}"
+            )
+            first = agent.facts() | {"kind": "write"}
+            second = {"block": machine.block, "kind": "exit"}
+            machine.fail("race", message, first=first, second=second, missing=missing)
+
+
+def _refuse(machine: BlockMachine, effect: Effect, state: str) -> None:
+    machine.enter(effect.group, effect.location)
+    what = f"{effect.what} ({LANES[effect.engine]}) is {state} when the block ends"
+    machine.fail("protocol", what, engine=effect.engine, state=state)
