@@ -164,8 +164,8 @@ class Access:
         stage = f" (stage {self.stage})" if self.stage is not None else ""
         other = "reads" if earlier.kind == "read" else "writes"
         message = (
-            f"{self.agent.noun} {self.kind}s {self.tensor.name}{stage}, which {earlier.agent.noun} by "
-            f"{earlier.agent.role} {other}: {missing}"
+            f"{self.agent.noun} {self.kind}s {self.tensor.name}{stage}, which "
+            f"{earlier.agent.noun} by {earlier.agent.role} {other}: {missing}"
         )
         facts: dict[str, object] = {
             "tensor": self.tensor.name,

@@ -156,7 +156,7 @@ class MBarrier:
             if self.phase - awaited > 1:
                 self._break(
                     f"the wait at {agent.location} by {agent.role} lapses: it is for phase "
-                    f"{awaited} of {self.label}, and phase {awaited + 1} has ended before it passed",
+                    f"{awaited} of {self.label}, and phase {awaited + 1} ends before it passes",
                     waits={"file": agent.location.file, "line": agent.location.line,
                            "role": agent.role, "phase": awaited},
                 )  # fmt: skip
