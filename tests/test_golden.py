@@ -10,7 +10,7 @@ from tests.ops.tiles import OneTile
 from tests.products import version
 
 import tilus
-from tilus import float16, int32, uint32
+from tilus import float16, int32, loader, uint32
 from tilus.emitter import emit
 from tilus.printer import show
 
@@ -51,7 +51,14 @@ def v0(**sizes):
     return version("v0")(block_m=128, block_n=64, block_k=32, warps=4).lower(**sizes)
 
 
+def first(name):
+    """Return an example's kernel."""
+    return loader.find(V3_FILE.parents[1] / "first_kernels" / f"{name}.py", tilus.Script)().lower()
+
+
 CASES = {
+    "cluster_multicast": lambda: first("cluster_multicast"),
+    "tma_store": lambda: first("tma_store"),
     "v0": lambda: v0(n_size=904, k_size=520),
     "v3_8192": lambda: v3(n_size=8192, k_size=8192),
     "v3_short_k": lambda: v3(n_size=904, k_size=64),

@@ -97,11 +97,12 @@ not_eq nullptr operator or or_eq private protected public register reinterpret_c
 signed sizeof static static_assert static_cast struct switch template this thread_local throw true
 try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
 OURS = """
-CUtensorMap blockDim blockIdx cluster_ctaid_x cluster_ctaid_y cluster_ctaid_z cluster_ctarank
-cluster_sync elect_one evict_first evict_last evict_normal exp2f expf fabsf floor_div floor_mod
-from_bfloat from_half gridDim half_t logf map_shared max maximum min minimum never pack part quad r
-row rsqrtf shared_memory shift_left shift_right smem sqrtf threadIdx tile_div tile_mod to_bfloat
-to_half to_int to_unsigned transpose_quad v vector warp"""
+blockDim blockIdx cluster_ctaid_x cluster_ctaid_y cluster_ctaid_z cluster_ctarank cluster_sync
+CUtensorMap elect_one evict_first evict_last evict_normal exp2f expf fabsf floor_div floor_mod
+from_bfloat from_half gridDim half_t load_1 load_16 load_2 load_4 load_8 logf map_shared max maximum
+min minimum never pack part quad r row rsqrtf shared_memory shift_left shift_right smem sqrtf
+store_1 store_16 store_2 store_4 store_8 threadIdx tile_div tile_mod to_bfloat to_half to_int
+to_unsigned transpose_quad v vector warp"""
 RESERVED = frozenset((KEYWORDS + OURS).split())
 """What C++ keeps to itself, and what generated code calls its own things."""
 

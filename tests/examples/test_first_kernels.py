@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first kernels: right for sizes that divide nothing, as programs, and in machine code."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -11,10 +12,10 @@ import pytest
 from tests import sass
 
 import tilus
-from tilus import compiler, demo, disasm, loader
+from tilus import compiler, demo, disasm, loader, simulator
 
 FOLDER = Path(__file__).parents[2] / "examples" / "first_kernels"
-NAMES = ["row_sum", "softmax", "transpose", "vector_add"]
+NAMES = ["cluster_multicast", "row_sum", "softmax", "tma_store", "transpose", "vector_add"]
 
 
 def kernel(name, *schedule):
@@ -61,6 +62,44 @@ def test_softmax(backend, m, n, rows):
 @pytest.mark.parametrize("m, n", [(1, 1), (32, 64), (70, 33), (31, 100)])
 def test_transpose(backend, m, n):
     check(backend, kernel("transpose"), m, n, random(m, n), np.zeros((n, m), np.float32))
+
+
+@pytest.mark.parametrize("m, n", [(1, 4), (16, 64), (40, 200), (17, 260)])
+def test_tma_store(backend, m, n):
+    check(backend, kernel("tma_store"), m, n, 0.5, random(m, n), np.zeros((m, n), np.float32))
+
+
+@pytest.mark.parametrize("images, m, n", [(1, 1, 4), (2, 32, 64), (3, 150, 100), (4, 70, 68)])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_cluster_multicast(backend, images, m, n, stages):
+    x = random(images, m, n)
+    script = kernel("cluster_multicast", 32, 64, stages)
+    check(backend, script, images, m, n, x, random(m, n), np.zeros_like(x))
+
+
+HOPPER = {
+    "tma_store": lambda: (40, 200, 0.5, random(40, 200), np.zeros((40, 200), np.float32)),
+    "cluster_multicast": lambda: (
+        *(3, 100, 68, random(3, 100, 68), random(100, 68)),
+        np.zeros((3, 100, 68), np.float32),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOPPER)
+@pytest.mark.parametrize(
+    "schedule, seeds", [("timed", 1), ("early", 1), ("late", 1), ("random", 8)]
+)
+def test_engines_may_be_fast_and_slow(name, schedule, seeds):
+    script, kept = kernel(name), HOPPER[name]()
+    names = inspect.signature(script.reference).parameters
+    for seed in range(seeds):
+        found, wanted = demo.copies(kept), demo.copies(kept)
+        flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in found)
+        arguments = dict(zip(names, flat, strict=True))
+        simulator.run(script.lower(), arguments, schedule=schedule, seed=seed)
+        script.reference(*wanted)
+        assert np.array_equal(found[-1], wanted[-1])
 
 
 @pytest.mark.parametrize("name", NAMES)

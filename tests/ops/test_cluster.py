@@ -3,10 +3,12 @@
 
 import functools
 
+import numpy as np
 import pytest
+from tests.kernels import Probe
 
 import tilus
-from tilus import ArgumentError, LanguageError, compiler, disasm, float16, int32
+from tilus import ArgumentError, LanguageError, SimulationError, compiler, disasm, float16, int32
 from tilus.emitter import emit
 
 
@@ -37,6 +39,10 @@ class Pair(tilus.Script):
             self.tma.global_to_shared(
                 src=ga, dst=sa, offsets=[0, 0], mbarrier=full, multicast_mask=1 << peer
             )
+            for policy in ("evict_first", "evict_normal"):
+                self.tma.global_to_shared(
+                    src=ga, dst=sa, offsets=[0, 0], mbarrier=full, cache_policy=policy
+                )
             with self.single_thread():
                 self.mbarrier.arrive_and_expect_tx_remote(full, sa.nbytes, rank=peer)
                 self.mbarrier.arrive_and_expect_tx_multicast(full, 64, multicast_mask=self.mask)
@@ -58,8 +64,17 @@ def text():
 
 
 @functools.cache
+def cubin():
+    return compiler.build(Pair().lower()).cubin
+
+
+@functools.cache
 def code():
-    return disasm.sass(compiler.build(Pair().lower()).cubin.code)
+    return disasm.sass(cubin().code)
+
+
+def ptx():
+    return cubin().ptx
 
 
 def test_sync_is_a_barrier_of_the_cluster():
@@ -70,7 +85,7 @@ def test_sync_is_a_barrier_of_the_cluster():
 def test_map_shared_addr_asks_for_the_other_block():
     assert "map_shared(smem + 0, (unsigned)((2 - 1) - (int)cluster_ctarank()))" in text()
     assert "map_shared(smem + 8192, 1u)" in text()
-    assert "mapa.shared::cluster.u32" in compiler.build(Pair().lower()).cubin.ptx
+    assert "mapa.shared::cluster.u32" in ptx()
 
 
 def test_multicast_and_remote_arrivals_are_in_the_machine_code():
@@ -78,10 +93,15 @@ def test_multicast_and_remote_arrivals_are_in_the_machine_code():
     assert "SYNCS.ARRIVE.TRANS64.RED" in code()  # at the barrier of another block
 
 
+def test_cache_policies_are_in_the_machine_code():
+    assert code().count("UTMALDG.2D [UR") == 2
+    for policy in ("evict_first", "evict_normal", "evict_last"):
+        assert f"createpolicy.fractional.L2::{policy}.b64" in ptx()
+
+
 def test_a_wait_acquires_from_the_scope_it_names():
-    ptx = compiler.build(Pair().lower()).cubin.ptx
-    assert ptx.count("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64") == 1
-    assert ptx.count("mbarrier.try_wait.parity.shared::cta.b64") == 1
+    assert ptx().count("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64") == 1
+    assert ptx().count("mbarrier.try_wait.parity.shared::cta.b64") == 1
 
 
 def test_the_place_in_the_cluster_is_read_from_special_registers():
@@ -134,3 +154,67 @@ def test_a_grid_that_clusters_do_not_fill_is_refused():
     assert function.grid({m: 4}) == (4, 4, 1)
     with pytest.raises(ArgumentError, match=r"grid of Pair must be a multiple of the cluster"):
         function.grid({m: 3})
+
+
+class Places(Probe):
+    """Every block reports where in its cluster it is, once all of the cluster have come."""
+
+    def __init__(self, cluster):
+        self.blocks = cluster
+
+    def __call__(self, out_ptr: ~int32):
+        self.attrs.blocks = 4, 4, 2
+        self.attrs.cluster_blocks = self.blocks
+        self.attrs.warps = 1
+        out = self.global_view(out_ptr, dtype=int32, shape=[4 * 4 * 2 * 7])
+        block: int32 = (self.blockIdx.z * 4 + self.blockIdx.y) * 4 + self.blockIdx.x
+        at, size = self.cluster.blockIdx, self.cluster.clusterDim
+        found = [at.x, at.y, at.z, self.cluster.blockRank, size.x, size.y, size.z]
+        self.cluster.sync()
+        with self.single_thread():
+            for i, value in enumerate(found):
+                self.put(out, block * 7 + i, value)
+
+
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 2), (4, 2, 1), (2, 2, 2), (1, 1, 1)])
+def test_blocks_know_their_place(backend, cluster):
+    out = np.zeros((4 * 4 * 2, 7), np.int32)
+    backend.run(Places(cluster), out.reshape(-1))
+    cx, cy, cz = cluster
+    for block, found in enumerate(out.tolist()):
+        x, y, z = block % 4 % cx, block // 4 % 4 % cy, block // 16 % cz
+        assert found == [x, y, z, (z * cy + y) * cx + x, cx, cy, cz]
+
+
+class Early(tilus.Script):
+    """A block of a cluster does not come to its barrier."""
+
+    def __call__(self):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 1
+        if self.blockIdx.x == 0:
+            self.cluster.sync()
+
+
+def test_sync_waits_for_every_block(device):
+    """On the hardware a block that has ended is not waited for; here that is a mistake."""
+    device("sim")
+    with pytest.raises(SimulationError, match="the cluster"):
+        Early()()
+
+
+class Address(tilus.Script):
+    """A block asks where its own tile is."""
+
+    def __call__(self):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        tile = self.shared_tensor(dtype=float16, shape=[8, 8])
+        self.cluster.map_shared_addr(tile, rank=0)
+
+
+def test_map_shared_addr_is_not_modelled(device):
+    device("sim")
+    with pytest.raises(SimulationError, match=r"not modelled.*address"):
+        Address()()

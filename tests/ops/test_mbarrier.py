@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tilus
-from tilus import LanguageError, compiler, float32, int32, uint32
+from tilus import LanguageError, SimulationError, compiler, float32, int32, uint32
 from tilus.emitter import emit
 
 
@@ -175,3 +175,103 @@ def test_arrive_and_expect_tx_multicast_does_so_once_a_block():
 def test_remote_arrivals_refuse(op, arguments, message):
     with pytest.raises(LanguageError, match=message):
         Signals(op, **arguments).lower()
+
+
+class Relay(tilus.Script):
+    """The blocks of a cluster hand a turn round; each stores how often it had it."""
+
+    def __init__(self, blocks, turns, arrivals=32, rank=None):
+        self.blocks, self.turns, self.arrivals, self.rank = blocks, turns, arrivals, rank
+
+    def __call__(self, c_ptr: ~float32):
+        self.attrs.blocks = self.blocks
+        self.attrs.cluster_blocks = self.blocks
+        self.attrs.warps = 1
+        gc = self.global_view(c_ptr, dtype=float32, shape=[8 * self.blocks, 8])
+        turn = self.mbarrier.alloc(self.arrivals)
+        self.cluster.sync()
+        me = self.cluster.blockRank
+        successor: int32 = (me + 1) % self.blocks
+        had = self.register_tensor(dtype=float32, shape=[8, 8], init=0.0)
+        phase: uint32 = self.mbarrier.consumer_initial_phase
+        if me == 0:
+            self.mbarrier.arrive_remote(turn, rank=0)
+        for _ in self.range(self.turns):
+            self.mbarrier.wait(turn, phase=phase, scope="cluster")
+            phase ^= 1
+            had += 1.0
+            if self.rank is None:
+                self.mbarrier.arrive_remote(turn, rank=successor)
+            else:
+                self.mbarrier.arrive_remote(turn, rank=successor + self.rank)
+        self.store_global(gc, had, offsets=[8 * self.blockIdx.x, 0])
+        self.cluster.sync()
+
+
+@pytest.mark.parametrize("blocks, turns", [(1, 3), (2, 1), (2, 4), (4, 3)])
+def test_arrive_remote_hands_the_turn_on(backend, blocks, turns):
+    c = np.zeros((8 * blocks, 8), np.float32)
+    backend.run(Relay(blocks, turns), c)
+    assert np.all(c == turns)
+
+
+def test_arrive_remote_too_seldom_is_a_deadlock(device):
+    device("sim")
+    with pytest.raises(SimulationError, match="deadlock"):
+        Relay(2, 1, arrivals=33)(np.zeros((16, 8), np.float32))
+
+
+def test_arrive_remote_refuses_a_rank_at_run_time(device):
+    device("sim")
+    with pytest.raises(SimulationError, match=r"protocol.*rank.*got 2"):
+        Relay(2, 1, rank=1)(np.zeros((16, 8), np.float32))
+
+
+class Announced(tilus.Script):
+    """The first block of a cluster fetches a tile for all of them, and says so to all."""
+
+    def __init__(self, op, blocks, share=1.0):
+        self.op, self.blocks, self.share = op, blocks, share
+
+    def __call__(self, a_ptr: ~float32, c_ptr: ~float32):
+        self.attrs.blocks = self.blocks
+        self.attrs.cluster_blocks = self.blocks
+        self.attrs.warps = 1
+        ga = self.global_view(a_ptr, dtype=float32, shape=[8, 32])
+        gc = self.global_view(c_ptr, dtype=float32, shape=[8 * self.blocks, 32])
+        sa = self.shared_tensor(dtype=float32, shape=[8, 32])
+        full = self.mbarrier.alloc(1)
+        self.cluster.sync()
+        everybody, nbytes = (1 << self.blocks) - 1, int(sa.nbytes * self.share)
+        if self.cluster.blockRank == 0:
+            with self.single_thread():
+                if self.op == "remote":
+                    for rank in range(self.blocks):
+                        self.mbarrier.arrive_and_expect_tx_remote(full, nbytes, rank=rank)
+                else:
+                    self.mbarrier.arrive_and_expect_tx_multicast(
+                        full, nbytes, multicast_mask=everybody
+                    )
+                self.tma.global_to_shared(
+                    src=ga, dst=sa, offsets=[0, 0], mbarrier=full, multicast_mask=everybody
+                )
+        self.mbarrier.wait(full, phase=0, scope="cluster")
+        self.store_global(gc, self.load_shared(sa), offsets=[8 * self.blockIdx.x, 0])
+        self.cluster.sync()
+
+
+@pytest.mark.parametrize("op", ["remote", "multicast"])
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+def test_arrive_and_expect_tx_for_other_blocks(backend, op, blocks):
+    a = np.arange(8 * 32, dtype=np.float32).reshape(8, 32)
+    c = np.zeros((8 * blocks, 32), np.float32)
+    backend.run(Announced(op, blocks), a, c)
+    assert np.array_equal(c, np.tile(a, (blocks, 1)))
+
+
+@pytest.mark.parametrize("op", ["remote", "multicast"])
+def test_arrive_and_expect_tx_of_more_bytes_than_come_is_a_deadlock(device, op):
+    device("sim")
+    a, c = np.zeros((8, 32), np.float32), np.zeros((16, 32), np.float32)
+    with pytest.raises(SimulationError, match="lacks 0 of 1 arrivals and 1024 bytes"):
+        Announced(op, 2, share=2)(a, c)

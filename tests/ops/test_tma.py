@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """TMA: boxes that hang over the edge of a view, and what is refused."""
 
+import functools
+
 import numpy as np
 import pytest
 from tests.ops.tiles import OneTile, integers, poisoned, product
 
 import tilus
-from tilus import LanguageError, compiler, disasm, float16, launch
+from tilus import LanguageError, SimulationError, compiler, disasm, float16, int32, launch
 from tilus.emitter import emit
 
 
@@ -58,10 +60,10 @@ def test_global_to_shared_refuses(fault, message):
 
 @pytest.mark.parametrize("policy", ["evict_first", "evict_normal", "evict_last"])
 def test_global_to_shared_asks_the_cache(policy):
-    kernel = Copy(32, cache_policy=policy).lower()
-    assert f"smem + 8192, {policy}());" in emit(kernel)
-    assert f"createpolicy.fractional.L2::{policy}.b64" in emit(kernel)
-    assert "UTMALDG.2D [UR" in disasm.sass(compiler.build(kernel).cubin.code)
+    """NVRTC sees them in tests/ops/test_cluster.py."""
+    text = emit(Copy(32, cache_policy=policy).lower())
+    assert f"smem + 8192, {policy}());" in text
+    assert f"createpolicy.fractional.L2::{policy}.b64" in text
 
 
 def test_global_to_shared_refuses_an_unknown_policy():
@@ -105,12 +107,17 @@ class Store(tilus.Script):
                 self.tma.commit_group()
 
 
+@functools.cache
+def code(n, read):
+    """Return the machine code of the store that is right."""
+    return disasm.sass(compiler.build(Store(n=n, read=read).lower()).cubin.code)
+
+
 def test_shared_to_global_stores_every_panel():
-    kernel = Store().lower()
-    assert "tma_store_2d(&gc_map, 0, 64, smem + 0);" in emit(kernel)
-    assert "tma_store_2d(&gc_map, 64, 64, smem + 8192);" in emit(kernel)
-    code = disasm.sass(compiler.build(kernel).cubin.code)
-    assert code.count("UTMASTG.2D") == 2
+    text = emit(Store().lower())
+    assert "tma_store_2d(&gc_map, 0, 64, smem + 0);" in text
+    assert "tma_store_2d(&gc_map, 64, 64, smem + 8192);" in text
+    assert code(0, True).count("UTMASTG.2D") == 2
 
 
 def test_shared_to_global_writes_its_argument():
@@ -118,15 +125,14 @@ def test_shared_to_global_writes_its_argument():
 
 
 def test_commit_group_flushes():
-    code = disasm.sass(compiler.build(Store().lower()).cubin.code)
-    assert code.count("UTMACMDFLUSH") == 1
+    assert code(0, True).count("UTMACMDFLUSH") == 1
 
 
-@pytest.mark.parametrize("n, read", [(0, True), (0, False), (7, True)])
+@pytest.mark.parametrize("n, read", [(0, True), (7, False)])
 def test_wait_group_names_what_may_be_left(n, read):
-    kernel = Store(n=n, read=read).lower()
-    assert f"cp.async.bulk.wait_group{'.read' if read else ''} {n};" in emit(kernel)
-    assert f"DEPBAR.LE SB0, 0x{n}" in disasm.sass(compiler.build(kernel).cubin.code)
+    text = emit(Store(n=n, read=read).lower())
+    assert f"cp.async.bulk.wait_group{'.read' if read else ''} {n};" in text
+    assert f"DEPBAR.LE SB0, 0x{n}" in code(n, read)
 
 
 @pytest.mark.parametrize(
@@ -155,3 +161,53 @@ def test_stores_refuse(fault, message):
 
 def test_threads_of_different_warps_may_be_chosen_differently():
     assert Store(then="another warp").lower()
+
+
+class Staged(tilus.Script):
+    """Threads stage tiles one after another in a ring; TMA stores them side by side."""
+
+    def __init__(self, rows, columns, stages, dtype=float16, left=None):
+        self.rows, self.columns, self.stages, self.dtype = rows, columns, stages, dtype
+        self.left = stages - 1 if left is None else left
+
+    def __call__(self, m: int32, n: int32, x_ptr: ~float16, y_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        shape = [self.rows, self.columns]
+        gx = self.global_view(x_ptr, dtype=float16, shape=[m, n])
+        gy = self.global_view(y_ptr, dtype=float16, shape=[m, n])
+        staging = self.shared_tensor(dtype=float16, shape=[self.stages, *shape])
+        stage: int32 = 0
+        for column in self.range(0, n, self.columns):
+            with self.single_thread():
+                self.tma.wait_group(self.left, read=True)
+            self.sync()
+            x = self.load_global(gx, offsets=[0, column], shape=shape)
+            self.store_shared(staging[stage], x)
+            self.fence.proxy_async()
+            self.sync()
+            with self.single_thread():
+                self.tma.shared_to_global(staging[stage], gy, offsets=[0, column])
+                self.tma.commit_group()
+            stage = (stage + 1) % self.stages
+        with self.single_thread():
+            self.tma.wait_group(0)
+
+
+@pytest.mark.parametrize("rows, columns", [(32, 64), (64, 128), (8, 16)])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_shared_to_global_stores_what_lies_inside(backend, rows, columns, stages):
+    """A view narrower and lower than its tiles, in a larger matrix: nothing else is touched."""
+    m, n = rows - 3, 3 * columns + 8
+    x = np.random.default_rng(0).standard_normal((m, n)).astype(np.float16)
+    around = np.full((m + 4, n), -5, np.float16)
+    backend.run(Staged(rows, columns, stages), m, n, x, around[2 : m + 2])
+    assert np.array_equal(around[2 : m + 2], x)
+    assert np.all(around[:2] == -5) and np.all(around[m + 2 :] == -5)
+
+
+def test_wait_group_that_leaves_one_too_many_is_a_race(device):
+    device("sim")
+    x = np.zeros((32, 256), np.float16)
+    with pytest.raises(SimulationError, match=r"race.*staging"):
+        Staged(32, 64, 2, left=2)(32, 256, x, x.copy())

@@ -75,7 +75,7 @@ class sync(Instruction):
         e.line("cluster_sync();")
 
     def simulate(self, m: Machine) -> Wait:
-        m.fail("not modelled", "clusters", name=type(self).__name__)
+        return m.wait_cluster()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,6 +126,14 @@ def require_mask(op: Instruction, mask: ExprLike, function: Function) -> None:
     known = not isinstance(mask, int) or 0 < mask < 1 << size
     rule = f"from 1 to {(1 << size) - 1}, a bit for each of the cluster's {size} blocks"
     op.require(known, "multicast_mask", rule, mask)
+
+
+def blocks_in(m: Machine, mask: ExprLike) -> list[int]:
+    """Return the ranks whose bits are set in a mask, of which there must be one."""
+    bits = int(m.value(mask))
+    if bits <= 0:
+        m.fail("protocol", f"multicast_mask must have a bit for a block, got {bits}", mask=bits)
+    return [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
 
 
 def require_sync(op: Instruction, function: Function) -> None:

@@ -24,7 +24,7 @@ from tilus.ir import (
     describe,
     walk,
 )
-from tilus.ops.cluster import require_mask, require_rank, require_sync
+from tilus.ops.cluster import blocks_in, require_mask, require_rank, require_sync
 
 MAX_ARRIVALS = (1 << 20) - 1  # PTX ISA, "Contents of the mbarrier object"
 MAX_TRANSACTION = (1 << 20) - 1
@@ -246,7 +246,7 @@ class arrive_remote(_Remote):
         e.line(f"mbarrier_arrive_remote({barrier}, {rank}, {self.count});")
 
     def simulate(self, m: Machine) -> None:
-        m.fail("not modelled", "clusters", name=type(self).__name__)
+        m.arrive(self.barrier, self.count * m.threads.count, rank=int(m.value(self.rank)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -276,7 +276,8 @@ class arrive_and_expect_tx_remote(_Remote):
         e.line(f"mbarrier_arrive_expect_tx_remote({barrier}, {rank}, {nbytes});")
 
     def simulate(self, m: Machine) -> None:
-        m.fail("not modelled", "clusters", name=type(self).__name__)
+        n, rank = m.threads.count, int(m.value(self.rank))
+        m.arrive(self.barrier, n, n * int(m.value(self.transaction_bytes)), rank=rank)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -310,7 +311,9 @@ class arrive_and_expect_tx_multicast(_Remote):
         e.line(f"mbarrier_arrive_expect_tx_multicast({barrier}, {mask}, {nbytes});")
 
     def simulate(self, m: Machine) -> None:
-        m.fail("not modelled", "clusters", name=type(self).__name__)
+        n, nbytes = m.threads.count, int(m.value(self.transaction_bytes))
+        for rank in blocks_in(m, self.multicast_mask):
+            m.arrive(self.barrier, n, n * nbytes, rank=rank)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

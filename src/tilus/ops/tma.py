@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tilus.dtypes import int32, uint16
 from tilus.ir import (
@@ -26,7 +27,10 @@ from tilus.ir import (
     reads,
     writes,
 )
-from tilus.ops.cluster import require_mask, require_sync
+from tilus.ops.cluster import blocks_in, require_mask, require_sync
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAX_BOX = 256  # elements along one dimension of a box, CUDA driver API, cuTensorMapEncodeTiled
 
@@ -184,13 +188,19 @@ class global_to_shared(Instruction):
         return load.name
 
     def simulate(self, m: Machine) -> None:
-        if self.multicast_mask is not None:
-            m.fail("not modelled", "multicast", name="global_to_shared")
+        mask = self.multicast_mask
+        for rank in (m.rank,) if mask is None else blocks_in(m, mask):
+            self._launch(m, rank)
+
+    def _launch(self, m: Machine, rank: int) -> None:
+        """Start what one block gets: when its box is there, another one's may not be."""
         offsets = [int(m.value(x)) for x in self.offsets]
-        dst, barrier = m.freeze(self.dst, "write"), m.freeze_barrier(self.mbarrier)
+        dst = m.freeze(self.dst, "write", rank=rank)
+        barrier = m.freeze_barrier(self.mbarrier, rank=rank)
 
         def land() -> None:
-            m.store_shared(dst, m.load_global(self.src, offsets, dst.shape), proxy="async")
+            values = m.load_global(self.src, offsets, dst.shape)
+            m.store_shared(dst, values, proxy="async", rank=rank)
             m.complete_bytes(barrier, dst.nbytes)
 
         m.launch("tma", land, amount=dst.nbytes, what=f"{self.src.name} -> {dst.name}")
@@ -241,7 +251,17 @@ class shared_to_global(_Single):
             e.line(f"tma_store_2d({tensor_map}, {x}, {y}, {src});")
 
     def simulate(self, m: Machine) -> None:
-        m.fail("not modelled", "stores by TMA", name="shared_to_global")
+        offsets, src = [int(m.value(x)) for x in self.offsets], m.freeze(self.src, "read")
+        taken: list[np.ndarray] = []
+
+        def read() -> None:
+            taken.append(m.load_shared(src, proxy="async"))
+
+        def write() -> None:
+            m.store_global(self.dst, offsets, taken.pop())
+
+        what = f"{src.name} -> {self.dst.name}"
+        m.launch("store", read, then=write, amount=src.nbytes, what=what)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -284,4 +304,4 @@ class wait_group(_Single):
         e.line(f'asm volatile("cp.async.bulk.wait_group{read} {self.n};" ::: "memory");')
 
     def simulate(self, m: Machine) -> Wait:
-        m.fail("not modelled", "stores by TMA", name="wait_group")
+        return m.wait_commits("store", self.n, read=self.read)
