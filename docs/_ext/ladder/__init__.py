@@ -16,6 +16,7 @@ from ladder import (
     predictions,
     reference,
     sources,
+    stepper,
     steps,
     zips,
 )
@@ -37,6 +38,7 @@ def setup(app: Sphinx) -> dict[str, object]:
         gallery,
         reference,
         sources,
+        stepper,
         steps,
         zips,
     ):
