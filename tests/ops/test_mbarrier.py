@@ -228,12 +228,12 @@ def test_arrive_remote_refuses_a_rank_at_run_time(device):
 
 
 class Announced(tilus.Script):
-    """The first block of a cluster fetches a tile for all of them, and says so to all."""
+    """The first block of a cluster fetches a tile for the blocks of a mask, and says so to each."""
 
-    def __init__(self, op, blocks, share=1.0):
+    def __init__(self, op, blocks, share=1):
         self.op, self.blocks, self.share = op, blocks, share
 
-    def __call__(self, a_ptr: ~float32, c_ptr: ~float32):
+    def __call__(self, mask: int32, a_ptr: ~float32, c_ptr: ~float32):
         self.attrs.blocks = self.blocks
         self.attrs.cluster_blocks = self.blocks
         self.attrs.warps = 1
@@ -242,31 +242,35 @@ class Announced(tilus.Script):
         sa = self.shared_tensor(dtype=float32, shape=[8, 32])
         full = self.mbarrier.alloc(1)
         self.cluster.sync()
-        everybody, nbytes = (1 << self.blocks) - 1, int(sa.nbytes * self.share)
         if self.cluster.blockRank == 0:
             with self.single_thread():
-                if self.op == "remote":
-                    for rank in range(self.blocks):
-                        self.mbarrier.arrive_and_expect_tx_remote(full, nbytes, rank=rank)
-                else:
-                    self.mbarrier.arrive_and_expect_tx_multicast(
-                        full, nbytes, multicast_mask=everybody
-                    )
+                self.announce(full, sa.nbytes * self.share, mask)
                 self.tma.global_to_shared(
-                    src=ga, dst=sa, offsets=[0, 0], mbarrier=full, multicast_mask=everybody
+                    src=ga, dst=sa, offsets=[0, 0], mbarrier=full, multicast_mask=mask
                 )
-        self.mbarrier.wait(full, phase=0, scope="cluster")
-        self.store_global(gc, self.load_shared(sa), offsets=[8 * self.blockIdx.x, 0])
+        if (mask >> self.cluster.blockRank) % 2 == 1:
+            self.mbarrier.wait(full, phase=0, scope="cluster")
+            self.store_global(gc, self.load_shared(sa), offsets=[8 * self.blockIdx.x, 0])
         self.cluster.sync()
+
+    def announce(self, full, nbytes, mask):
+        """Tell the blocks of the mask, in one of two ways, how many bytes will come."""
+        if self.op == "multicast":
+            self.mbarrier.arrive_and_expect_tx_multicast(full, nbytes, multicast_mask=mask)
+        else:
+            for rank in range(self.blocks):
+                if (mask >> rank) % 2 == 1:
+                    self.mbarrier.arrive_and_expect_tx_remote(full, nbytes, rank=rank)
 
 
 @pytest.mark.parametrize("op", ["remote", "multicast"])
-@pytest.mark.parametrize("blocks", [1, 2, 4])
-def test_arrive_and_expect_tx_for_other_blocks(backend, op, blocks):
+@pytest.mark.parametrize("blocks, mask", [(1, 0b1), (2, 0b11), (2, 0b10), (4, 0b1101)])
+def test_arrive_and_expect_tx_for_other_blocks(backend, op, blocks, mask):
     a = np.arange(8 * 32, dtype=np.float32).reshape(8, 32)
-    c = np.zeros((8 * blocks, 32), np.float32)
-    backend.run(Announced(op, blocks), a, c)
-    assert np.array_equal(c, np.tile(a, (blocks, 1)))
+    c = np.zeros((blocks, 8, 32), np.float32)
+    backend.run(Announced(op, blocks), mask, a, c.reshape(-1, 32))
+    for rank in range(blocks):
+        assert np.array_equal(c[rank], a * (mask >> rank & 1))
 
 
 @pytest.mark.parametrize("op", ["remote", "multicast"])
@@ -274,4 +278,13 @@ def test_arrive_and_expect_tx_of_more_bytes_than_come_is_a_deadlock(device, op):
     device("sim")
     a, c = np.zeros((8, 32), np.float32), np.zeros((16, 32), np.float32)
     with pytest.raises(SimulationError, match="lacks 0 of 1 arrivals and 1024 bytes"):
-        Announced(op, 2, share=2)(a, c)
+        Announced(op, 2, share=2)(0b11, a, c)
+
+
+@pytest.mark.parametrize("op", ["remote", "multicast"])
+@pytest.mark.parametrize("mask, found", [(0, "mask must have a bit"), (4, r"rank .* got 2")])
+def test_masks_are_judged_at_run_time(device, op, mask, found):
+    device("sim")
+    a, c = np.zeros((8, 32), np.float32), np.zeros((16, 32), np.float32)
+    with pytest.raises(SimulationError, match=f"protocol.*{found}"):
+        Announced(op, 2)(mask, a, c)

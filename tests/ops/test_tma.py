@@ -166,8 +166,8 @@ def test_threads_of_different_warps_may_be_chosen_differently():
 class Staged(tilus.Script):
     """Threads stage tiles one after another in a ring; TMA stores them side by side."""
 
-    def __init__(self, rows, columns, stages, dtype=float16, left=None):
-        self.rows, self.columns, self.stages, self.dtype = rows, columns, stages, dtype
+    def __init__(self, rows, columns, stages, left=None, fence="all"):
+        self.rows, self.columns, self.stages, self.fenced = rows, columns, stages, fence
         self.left = stages - 1 if left is None else left
 
     def __call__(self, m: int32, n: int32, x_ptr: ~float16, y_ptr: ~float16):
@@ -184,9 +184,12 @@ class Staged(tilus.Script):
             self.sync()
             x = self.load_global(gx, offsets=[0, column], shape=shape)
             self.store_shared(staging[stage], x)
-            self.fence.proxy_async()
+            if self.fenced == "all":
+                self.fence.proxy_async()
             self.sync()
             with self.single_thread():
+                if self.fenced == "one":
+                    self.fence.proxy_async()
                 self.tma.shared_to_global(staging[stage], gy, offsets=[0, column])
                 self.tma.commit_group()
             stage = (stage + 1) % self.stages
@@ -211,3 +214,11 @@ def test_wait_group_that_leaves_one_too_many_is_a_race(device):
     x = np.zeros((32, 256), np.float16)
     with pytest.raises(SimulationError, match=r"race.*staging"):
         Staged(32, 64, 2, left=2)(32, 256, x, x.copy())
+
+
+@pytest.mark.parametrize("fence", ["none", "one"])
+def test_shared_to_global_needs_the_fence_of_every_thread(device, fence):
+    device("sim")
+    x = np.zeros((32, 64), np.float16)
+    with pytest.raises(SimulationError, match=r"race.*must call fence\.proxy_async"):
+        Staged(32, 64, 1, fence=fence)(32, 64, x, x.copy())

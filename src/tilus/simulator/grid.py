@@ -89,9 +89,6 @@ def _clusters(
 ) -> list[list[Block]]:
     """Return the blocks of each cluster by their rank; a selected block brings its cluster."""
     size = function.cluster
-    if any(n % c for n, c in zip(grid, size, strict=True)):
-        rule = f"a multiple of the cluster {size}"
-        raise ArgumentError("the grid", rule, grid, "Pass other sizes.")
     found: dict[Block, list[Block]] = {}
     for block in _selected(grid, blocks):
         x, y, z = (b // c * c for b, c in zip(block, size, strict=True))
