@@ -2,15 +2,18 @@
 """Generated CUDA as a program of this machine's processor: one POSIX thread for each CUDA thread.
 
 What the text computes is seen without a GPU. The device functions that are made of PTX are written
-anew here; kernels that need others (TMA, mbarriers, tensor cores) do not compile.
+anew here: mbarriers count arrivals and bytes; instruments record and report. What TMA and WGMMA are
+asked for does not happen, but its bytes come: such kernels take their way and compute nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,20 +21,37 @@ import numpy as np
 import tilus
 from tilus import ir
 from tilus.emitter import Emitter
+from tilus.instrument import Instrumented
+from tilus.options import NO_INSTRUMENTS, Instruments
 
 MACHINE = """
 #include <immintrin.h>
 #include <math.h>
 #include <pthread.h>
+#include <unistd.h>
 #include <string.h>
+#include <time.h>
+#include <x86intrin.h>
 #define __device__
 #define __forceinline__ inline
 #define __global__
 #define __launch_bounds__(...)
 #define __shared__
 #define __align__(n)
+#define __grid_constant__
+#define __threadfence_system __sync_synchronize
+#define atomicCAS __sync_val_compare_and_swap
 #define __cvta_generic_to_shared(p) 0ull
 struct uint3 { unsigned x, y, z; };
+struct uint4 { unsigned x, y, z, w; };
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+static inline unsigned long long nanoseconds() {
+  timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+struct MBarrier { long long pending : 12, count : 12, bytes : 22, phase : 18; };
+static pthread_mutex_t signalling = PTHREAD_MUTEX_INITIALIZER;
 thread_local uint3 threadIdx, blockIdx;
 static uint3 gridDim;
 unsigned char shared_memory[232448] __attribute__((aligned(1024)));
@@ -56,11 +76,74 @@ template <class T> T __shfl_sync(unsigned, T x, unsigned lane) { return exchange
 static inline float __uint_as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
 static inline float __int_as_float(int x) { return __uint_as_float(x); }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+struct CUtensorMap;
+/* The lanes of a warp look at a barrier together; these threads do not, and one may look when the
+   next phase is over already. So each knows the phase it waits for, not only its parity. */
+struct Passed { unsigned barrier; int phase; };
+thread_local Passed passed[64];
+static MBarrier *mbarrier(unsigned address) { return (MBarrier *)(shared_memory + address); }
+static void signal(unsigned address, int arrivals, int nbytes) {
+  pthread_mutex_lock(&signalling);
+  MBarrier *b = mbarrier(address);
+  b->pending -= arrivals;
+  b->bytes += nbytes;
+  if (!b->pending && !b->bytes) { b->pending = b->count; ++b->phase; }
+  pthread_mutex_unlock(&signalling);
+}
+static bool passes(unsigned address, unsigned parity) {
+  Passed *mine = passed;
+  while (mine->barrier && mine->barrier != address + 1) ++mine;
+  if (!mine->barrier) *mine = {address + 1, -1};
+  const int phase = mine->phase + ((mine->phase & 1) != (int)parity);
+  pthread_mutex_lock(&signalling);
+  const bool over = mbarrier(address)->phase > phase;
+  pthread_mutex_unlock(&signalling);
+  if (over) mine->phase = phase; else usleep(2000);
+  return over;
+}
 template <class T> T max(T a, T b) { return a > b ? a : b; }
 template <class T> T min(T a, T b) { return a < b ? a : b; }
 """
 
 FUNCTIONS = {
+    "mbarrier_init": """void mbarrier_init(unsigned a, unsigned n) {
+      *mbarrier(a) = {(int)n, (int)n, 0, 0}; }""",
+    "mbarrier_arrive": "void mbarrier_arrive(unsigned a, unsigned n) { signal(a, n, 0); }",
+    "mbarrier_arrive_expect_tx": """void mbarrier_arrive_expect_tx(unsigned a, unsigned nbytes) {
+      signal(a, 1, nbytes); }""",
+    "mbarrier_try_wait": "bool mbarrier_try_wait(unsigned a, unsigned p) { return passes(a, p); }",
+    "mbarrier_wait": "void mbarrier_wait(unsigned a, unsigned p) { while (!passes(a, p)); }",
+    "tma_load_2d": """void tma_load_2d(unsigned, const CUtensorMap *map, int, int, unsigned a) {
+      signal(a, 0, -(int)map->opaque[0]); }""",
+    "never": "bool never() { return false; }",
+    "elect_one": "bool elect_one() { return threadIdx.x % 32 == 0; }",
+    "prefetch_tensor_map": "void prefetch_tensor_map(const CUtensorMap *) {}",
+    "global_timer": "unsigned long long global_timer() { return nanoseconds(); }",
+    "trap": "void trap() { pthread_exit(0); }",
+    "trace_clock": "unsigned trace_clock() { return (unsigned)__rdtsc(); }",
+    "trace_begin": """unsigned long long trace_begin(unsigned long long buffer, int block,
+                                                  unsigned threads, unsigned segment) {
+      if (block < 0) return 0;
+      buffer += block * (32ull + threads * segment);
+      if (threadIdx.x == 0) {
+        unsigned long long *head = (unsigned long long *)buffer;
+        head[0] = __rdtsc(); head[1] = nanoseconds(); head[2] = 7;
+      }
+      return buffer + 32 + threadIdx.x * segment; }""",
+    "trace_event": """void trace_event(unsigned long long trace, unsigned &count, bool writes,
+                                      unsigned what, unsigned begun, unsigned where,
+                                      unsigned most) {
+      if (!writes || !trace) return;
+      const bool fits = count < most;
+      unsigned *segment = (unsigned *)trace;
+      segment[0] = ++count;
+      if (!fits) return;
+      unsigned *event = segment + 4 * count;
+      event[0] = what; event[1] = begun; event[2] = (unsigned)__rdtsc(); event[3] = where; }""",
+    "trace_end": """void trace_end(unsigned long long trace) {
+      if (!trace) return;
+      unsigned *segment = (unsigned *)trace;
+      segment[2] = (unsigned)__rdtsc(); segment[3] = (unsigned)nanoseconds(); }""",
     "to_half": "half_t to_half(float x) { return _cvtss_sh(x, 0); }",
     "from_half": "float from_half(half_t h) { return _cvtsh_ss(h); }",
     "to_bfloat": """half_t to_bfloat(float x) {
@@ -114,17 +197,25 @@ class Host:
 
     name = "host"
 
-    def run(self, script: tilus.Script, *arguments: object) -> None:
-        """Launch a kernel; a view may have any shape."""
+    def run(
+        self,
+        script: tilus.Script,
+        *arguments: object,
+        instruments: Instruments = NO_INSTRUMENTS,
+        memory: Sequence[np.ndarray] = (),
+    ) -> None:
+        """Launch a kernel; a view may have any shape. ``memory`` is what its instruments write."""
         call = script.bind(*arguments)
         kernel = script.lower(**call.constants)
         params = kernel.function.params
         given = {p.name: call.scalars.get(p.name) for p in params}
         arrays = iter(x for x in arguments if isinstance(x, np.ndarray))
         values = [next(arrays).ctypes.data if p.pointer else given[p.name] for p in params]
+        values += [m.ctypes.data for m in memory]
         grid = kernel.function.grid({p.var: given[p.name] for p in params if not p.pointer})
         types = [ctypes.c_void_p if p.pointer else ctype(p.dtype) for p in params]
-        launch = build(kernel)
+        types += [ctypes.c_void_p] * len(memory)
+        launch = build(kernel, instruments)
         launch.argtypes = [*[ctypes.c_uint] * 3, *types]
         launch(*grid, *values)
 
@@ -134,11 +225,11 @@ def ctype(dtype: tilus.dtypes.DType) -> type:
     return np.ctypeslib.as_ctypes_type(dtype.numpy)
 
 
-def build(kernel: ir.Kernel):
+def build(kernel: ir.Kernel, instruments: Instruments = NO_INSTRUMENTS):
     """Compile a kernel's CUDA for this machine; return what launches it."""
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder) / "kernel.cpp", Path(folder) / "kernel.so"
-        source.write_text(translated(kernel))
+        source.write_text(translated(kernel, instruments))
         flags = ["-w", "-O0", "-std=c++17", "-mf16c", "-ffp-contract=off", "-shared", "-fPIC"]
         command = ["g++", *flags, "-o", binary, source, "-pthread"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -146,9 +237,9 @@ def build(kernel: ir.Kernel):
         return ctypes.CDLL(str(binary)).launch
 
 
-def translated(kernel: ir.Kernel) -> str:
+def translated(kernel: ir.Kernel, instruments: Instruments) -> str:
     """Return a kernel's CUDA with this machine's functions in it, and what launches it."""
-    emitter = Emitter(kernel)
+    emitter = Instrumented(kernel, instruments) if instruments else Emitter(kernel)
     text, function = emitter.source(), kernel.function
     for helper in emitter._helpers:
         if "asm" in helper:
@@ -159,12 +250,19 @@ def translated(kernel: ir.Kernel) -> str:
     text = re.sub(
         r'asm volatile\("bar\.sync (\d+), (\d+);" ::: "memory"\);', r"sync(\1, \2);", text
     )
+    # What is left of PTX orders what is in order here, or asks an engine that is not there.
+    text = re.sub(r'asm volatile\("(?:fence|wgmma|setmaxnreg|)[^"]*"[^;]*;', ";", text)
     types = [p.dtype.cpp + " *" * p.pointer for p in function.params]
+    types += ["unsigned *"] * (instruments.watchdog is not None)
+    types += ["unsigned long long"] * (instruments.trace is not None)
     names = [f"p{i}" for i in range(len(types))]
     kept = "".join(f"static {t} kept_{n};\n" for t, n in zip(types, names, strict=True))
+    # All that a copy says here is how many bytes it would have brought.
+    boxes = ((math.prod(m.box), m.view.dtype.nbytes) for m in kernel.plan.tensor_maps)
+    maps = [f"CUtensorMap{{{{{count * nbytes}}}}}" for count, nbytes in boxes]
     launcher = LAUNCH.format(
         name=function.name,
-        values=", ".join(f"kept_{n}" for n in names),
+        values=", ".join([*maps, *(f"kept_{n}" for n in names)]),
         parameters="".join(f", {t} {n}" for t, n in zip(types, names, strict=True)),
         keep=" ".join(f"kept_{n} = {n};" for n in names),
         counts=", ".join(map(str, counts)),
@@ -179,4 +277,6 @@ def replacement(helper: str) -> str:
     direction, _, nbytes = name.partition("_")
     if direction in ("load", "store") and nbytes.isdigit():
         return FUNCTIONS[direction].format(name, nbytes)
+    if direction in ("wgmma", "mma") or name.startswith("load_matrices"):
+        return helper[: helper.index(") {")] + ") {}"
     return FUNCTIONS[name]

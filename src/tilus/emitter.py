@@ -135,13 +135,8 @@ class Emitter:
 
     def source(self) -> str:
         """Return the whole translation unit."""
-        parameters = [
-            f"const __grid_constant__ CUtensorMap {self.name(m)}" for m in self.plan.tensor_maps
-        ]
-        for p in self.function.params:
-            star = "*" if p.pointer else " "
-            parameters.append(f"{p.dtype.cpp} {star}{self.name(p.var)}")
-        self._statements(self.function.body)
+        parameters = self._parameters()
+        self._body()
         prefetch = self._prefetch()
         # Without a number of blocks, ptxas ignores setmaxnreg: it may not know where it begins.
         budgets = any(isinstance(s, Group) and s.registers for s in walk(self.function.body))
@@ -157,9 +152,27 @@ class Emitter:
             "  const unsigned smem = (unsigned)__cvta_generic_to_shared(shared_memory);",
             "  const unsigned warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);",
             *prefetch,
+            *self._start(),
         ]
         parts = [PREAMBLE, *self._helpers, "\n".join([head, *start, *self._lines, "}"])]
         return "\n\n".join(parts) + "\n"
+
+    def _parameters(self) -> list[str]:
+        """Return the parameters of the kernel: tensor maps, then the function's own."""
+        parameters = [
+            f"const __grid_constant__ CUtensorMap {self.name(m)}" for m in self.plan.tensor_maps
+        ]
+        for p in self.function.params:
+            star = "*" if p.pointer else " "
+            parameters.append(f"{p.dtype.cpp} {star}{self.name(p.var)}")
+        return parameters
+
+    def _start(self) -> list[str]:
+        """Return what an instrumented build begins with."""
+        return []
+
+    def _body(self) -> None:
+        self._statements(self.function.body)
 
     def _prefetch(self) -> list[str]:
         """Fetch the tensor maps early: the first copy would wait half a microsecond for each."""
@@ -230,6 +243,9 @@ class Emitter:
     def barrier(self, barrier: Barrier) -> str:
         place = self.plan.places[barrier.array]
         return f"smem + {self.expr(barrier.index * 8 + place)}"
+
+    def watch(self, barrier: Barrier, parity: ExprLike) -> Sequence[str]:
+        return ()
 
     def pointer(self, view: GlobalTensor) -> str:
         name = self.name(view.pointer)

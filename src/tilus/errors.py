@@ -16,6 +16,7 @@ Every message says what was found, which rule it breaks and what to do instead.
 from __future__ import annotations
 
 import linecache
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -78,12 +79,20 @@ class DeviceError(TilusError):
     """The GPU, the driver or a CUDA library is missing, too old, or reports a failure.
 
     ``found``, ``needed`` and ``mend``, where known, are lines of the message below its first.
-    ``absent``: there is no driver or no GPU at all, rather than one that fails.
+    ``absent``: there is no driver or no GPU at all, rather than one that fails. ``hangs``: what the
+    waits of a kernel said that the watchdog stopped.
     """
 
     def __init__(
-        self, message: str, found: str = "", needed: str = "", mend: str = "", absent: bool = False
+        self,
+        message: str,
+        found: str = "",
+        needed: str = "",
+        mend: str = "",
+        absent: bool = False,
+        hangs: Sequence[object] = (),
     ) -> None:
+        self.hangs = tuple(hangs)
         self.found, self.needed, self.mend, self.absent = found, needed, mend, absent
         rows = {"found": found, "needed": needed, "mend": mend}
         super().__init__("\n".join([message, *(f"{k}: {v}" for k, v in rows.items() if v)]))

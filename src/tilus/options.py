@@ -10,16 +10,47 @@ environment variable  ``tilus.option...``      meaning
 ``TILUS_WORKERS``     ``parallel_workers(n)``  threads that compile while tuning
 ``TILUS_DUMP_DIR``    ``debug.dump_ir(path)``  write every stage of every compilation there
 ====================  =======================  ====================================================
+
+``debug.watchdog`` and ``debug.trace`` have no variable: nobody measures an instrumented build by
+accident.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilus.errors import ArgumentError
 
 DEVICES = ("auto", "cuda", "sim")
+Block = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a tracing build records: each thread's first ``events`` events in each of ``blocks``."""
+
+    blocks: tuple[Block, ...] = ((0, 0, 0),)
+    events: int = 4096
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """What is built into a kernel besides itself.
+
+    ``watchdog``: seconds after which a wait counts as hanging; ``trace``: what to record.
+    """
+
+    watchdog: float | None = None
+    trace: Recording | None = None
+
+    def __bool__(self) -> bool:
+        return self != NO_INSTRUMENTS
+
+
+NO_INSTRUMENTS = Instruments()
 
 
 class Debug:
@@ -27,6 +58,7 @@ class Debug:
 
     def __init__(self) -> None:
         self._dump_dir = os.environ.get("TILUS_DUMP_DIR")
+        self.instruments = NO_INSTRUMENTS
 
     def dump_ir(self, path: str | Path | None = "tilus-dump") -> None:
         """Write the IR of every pass, CUDA, cubin and logs of later compilations below ``path``;
@@ -37,6 +69,49 @@ class Debug:
     def dump_dir(self) -> Path | None:
         """The folder that stages are written to, or None."""
         return Path(self._dump_dir) if self._dump_dir else None
+
+    def watchdog(self, seconds: float | None) -> None:
+        """Build later kernels so that a wait on an mbarrier that takes ``seconds`` is reported.
+
+        The launch then waits for the kernel's end. A kernel that hangs raises
+        :class:`~tilus.errors.DeviceError`, which names barrier, parity, role, place, block and
+        thread; the process's CUDA context is lost with it, which :func:`tilus.watched` spares the
+        caller. None stops it.
+        """
+        if seconds is not None and not 0 < seconds <= MOST_SECONDS:
+            rule = f"more than 0 and at most {MOST_SECONDS} seconds, or None"
+            raise ArgumentError("watchdog", rule, seconds, "Take 2.")
+        self.instruments = replace(self.instruments, watchdog=seconds)
+
+    def trace(
+        self, blocks: Iterable[Block] | None = ((0, 0, 0),), events: int = Recording.events
+    ) -> None:
+        """Let later runs record what each role of these blocks did when, on either backend.
+
+        ``kernel.last_run.events`` has it afterwards. On a GPU the launch waits for the kernel's
+        end; a thread that speaks for its role keeps ``events`` events, and ``last_run.dropped``
+        counts those beyond. ``blocks=None`` stops it.
+        """
+        if blocks is None:
+            self.instruments = replace(self.instruments, trace=None)
+            return
+        chosen = tuple(tuple(block) for block in blocks)
+        if not chosen or not all(map(_is_block, chosen)) or len(set(chosen)) < len(chosen):
+            rule = "different blocks (x, y, z), at least one"
+            raise ArgumentError("trace", rule, list(chosen), "Take blocks=[(0, 0, 0)].")
+        if not 1 <= events <= MOST_EVENTS:
+            rule = f"from 1 to {MOST_EVENTS} events a thread"
+            raise ArgumentError("trace", rule, events, f"Take {Recording.events}.")
+        recording = Recording(chosen, events)  # type: ignore[arg-type]
+        self.instruments = replace(self.instruments, trace=recording)
+
+
+MOST_SECONDS = 3600.0
+MOST_EVENTS = 1 << 16
+
+
+def _is_block(block: tuple[object, ...]) -> bool:
+    return len(block) == 3 and all(type(i) is int and i >= 0 for i in block)
 
 
 class Option:

@@ -18,7 +18,13 @@ from typing import Any
 
 from tilus.ir import BarrierState, Event
 
-ENGINES = ("TMA engine", "tensor cores", "bulk stores")
+SEEN = {
+    "tma": "TMA copies, from asked for to seen",
+    "wgmma": "products, from asked for to seen",
+    "store": "bulk stores, from asked for to seen",
+}
+"""The lanes of engines as threads of a GPU see them, from outside."""
+ENGINES = ("TMA engine", "tensor cores", "bulk stores", *SEEN.values())
 
 
 @dataclass(frozen=True)

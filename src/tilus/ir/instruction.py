@@ -10,7 +10,7 @@ ask for in :meth:`Instruction.constrain`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol
@@ -259,6 +259,10 @@ class Emitter(Protocol):
 
     def barrier(self, barrier: Barrier) -> str:
         """Return the 32-bit shared-memory address of ``barrier`` as a C expression."""
+
+    def watch(self, barrier: Barrier, parity: ExprLike) -> Sequence[str]:
+        """Say that the instruction waits for a phase; return what a wait that reports where it
+        hangs is told besides, nothing in an ordinary build."""
 
     def pointer(self, view: GlobalTensor) -> str:
         """Return the C pointer behind ``view``."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,21 +14,28 @@ import numpy as np
 from tilus import compiler, ir, runtime, simulator
 from tilus.dtypes import uint64
 from tilus.errors import ArgumentError
+from tilus.instrument import Clock
 from tilus.launch import views
 from tilus.launch.arguments import Call
-from tilus.options import option
+from tilus.launch.observed import Observer, inside
+from tilus.options import NO_INSTRUMENTS, Instruments, option
 
 
 @dataclass(frozen=True)
 class Run:
     """What a call did. ``device``: ``"sim"`` or ``"cuda:0"``; ``blocks``: the grid, 0: nothing ran.
 
-    ``cycles``: the simulator's estimate, None on a GPU.
+    ``cycles``: the simulator's estimate, None on a GPU. ``events``: what was recorded of the blocks
+    that ``tilus.option.debug.trace`` named, in cycles since each block began; on a GPU ``dropped``
+    more did not fit into the buffer, and ``clocks`` says when each block ran.
     """
 
     device: str
     blocks: tuple[int, int, int]
     cycles: float | None = None
+    events: tuple[ir.Event, ...] = ()
+    dropped: int = 0
+    clocks: tuple[Clock, ...] = ()
 
 
 class Program(Protocol):
@@ -41,19 +48,23 @@ class Program(Protocol):
 
 
 class Simulator:
-    """Runs a kernel on the CPU, on arrays in host memory."""
+    """Runs a kernel on the CPU, on arrays in host memory; records the blocks that are asked for."""
 
-    def __init__(self, kernel: ir.Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: ir.Kernel, instruments: Instruments = NO_INSTRUMENTS) -> None:
+        self.kernel, self._recording = kernel, instruments.trace
 
     def __call__(self, call: Call, stream: object = None) -> Run:
         views.check(self.kernel, call)
         blocks = self.kernel.function.grid(views.values(self.kernel, call))
         if 0 in blocks:
             return Run("sim", blocks)
+        recorded = inside(self._recording, blocks)
         arguments: dict[str, Any] = {name: memory(a) for name, a in call.arrays.items()}
-        result = simulator.run(self.kernel, arguments | dict(call.scalars))
-        return Run("sim", blocks, result.cycles)
+        result = simulator.run(
+            self.kernel, arguments | dict(call.scalars), trace=self._recording is not None
+        )
+        events = tuple(e for e in result.events if e.block in recorded)
+        return Run("sim", blocks, result.cycles, events)
 
 
 def memory(array: runtime.Array) -> np.ndarray:
@@ -73,7 +84,9 @@ class Cuda:
         function, plan = self.kernel.function, self.kernel.plan
         code = program.cubin.code
         loaded = runtime.load(code, function.name, plan.shared_bytes, device)
+        self._observer = Observer(program, device)
         types = [uint64 if p.pointer else p.dtype for p in function.params]
+        types += [uint64] * self._observer.addresses
         self._launch = runtime.Launch(
             loaded,
             len(plan.tensor_maps),
@@ -85,10 +98,25 @@ class Cuda:
 
     def __call__(self, call: Call, stream: object = None) -> Run:
         prepared = self._prepared.get(call.key) or self._prepare(call)
-        if 0 not in prepared.grid:
-            handle = runtime.stream_handle(stream, call.given, self.device)
-            self._launch(prepared.grid, prepared.maps, prepared.values, handle)
+        if 0 in prepared.grid:
+            return prepared.run
+        handle = runtime.stream_handle(stream, call.given, self.device)
+        if self.program.instruments:
+            return self._observed(prepared, handle)
+        self._launch(prepared.grid, prepared.maps, prepared.values, handle)
         return prepared.run
+
+    def _observed(self, prepared: _Prepared, handle: int) -> Run:
+        """Launch an instrumented build, wait for its end, and read what it has written."""
+        with self._observer.launch(prepared.grid) as observation:
+            values = [*prepared.values, *observation.addresses]
+            self._launch(prepared.grid, prepared.maps, values, handle)
+        found = observation.recorded
+        if found is None:
+            return prepared.run
+        return replace(
+            prepared.run, events=found.events, dropped=found.dropped, clocks=found.clocks
+        )
 
     def _prepare(self, call: Call) -> _Prepared:
         """Check a call and compute what its launch needs, for later calls like it too."""

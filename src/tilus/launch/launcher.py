@@ -10,6 +10,7 @@ from tilus import compiler, ir
 from tilus.frontend import kernel_function
 from tilus.launch.arguments import Call, bind
 from tilus.launch.backends import Cuda, Program, Run, Simulator, backend
+from tilus.options import NO_INSTRUMENTS, Instruments, option
 
 
 class Launcher:
@@ -28,12 +29,13 @@ class Launcher:
         self.last_run = self.program(script, call)(call, stream)
 
     def program(self, script: object, call: Call) -> Program:
-        """Return the program for a call's compile-time values on the call's device."""
-        device = backend(call)
-        key = (device, *constants_key(call.constants))
+        """Return the program for a call's compile-time values on the call's device, with the
+        instruments that are asked for."""
+        device, instruments = backend(call), option.debug.instruments
+        key = (device, instruments, *constants_key(call.constants))
         if key not in self._programs:
             kernel = self.kernel(script, call.constants)
-            self._programs[key] = make(kernel, device)
+            self._programs[key] = make(kernel, device, instruments)
         return self._programs[key]
 
     def kernel(self, script: object, constants: Mapping[str, ir.Scalar]) -> ir.Kernel:
@@ -49,8 +51,8 @@ def constants_key(constants: Mapping[str, ir.Scalar]) -> tuple[object, ...]:
     return tuple((type(v), v) for v in constants.values())
 
 
-def make(kernel: ir.Kernel, device: str) -> Program:
+def make(kernel: ir.Kernel, device: str, instruments: Instruments = NO_INSTRUMENTS) -> Program:
     """Make a kernel ready for ``"sim"`` or ``"cuda:N"``."""
     if device == "sim":
-        return Simulator(kernel)
-    return Cuda(compiler.build(kernel), int(device.removeprefix("cuda:")))
+        return Simulator(kernel, instruments)
+    return Cuda(compiler.build(kernel, instruments), int(device.removeprefix("cuda:")))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,10 +92,28 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity)
                "}" :: "r"(barrier), "r"(parity) : "memory");
 }"""
 
+WATCHED_WAIT = """\
+/* Polls, so that a phase that does not end is reported; the watchdog's build alone has it. */
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity, unsigned index,
+                                              unsigned site, unsigned *hangs) {
+  const unsigned long long begin = global_timer();
+  while (!mbarrier_try_wait(barrier, parity))
+    if (global_timer() - begin > HANG_NS) hang(hangs, site, index, parity);
+}"""
 
-WAIT_CLUSTER = WAIT.replace("mbarrier_wait", "mbarrier_wait_cluster").replace(
-    "try_wait.parity", "try_wait.parity.acquire.cluster"
-)
+TRY_WAIT = """\
+__device__ __forceinline__ bool mbarrier_try_wait(unsigned barrier, unsigned parity) {
+  unsigned done;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\\n"
+               "selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done;
+}"""
+
+
+def of_cluster(helper: str) -> str:
+    """Return a device function that waits as one that acquires what the whole cluster released."""
+    text = re.sub(r"\bmbarrier_(try_)?wait\b", r"mbarrier_\1wait_cluster", helper)
+    return text.replace("try_wait.parity", "try_wait.parity.acquire.cluster")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -350,10 +369,13 @@ class wait(Instruction):
             self.require(not remote, "scope", rule, repr(self.scope))
 
     def emit(self, e: Emitter) -> None:
+        watched = e.watch(self.barrier, self.phase)
         cluster = self.scope == "cluster"
-        e.helper(WAIT_CLUSTER if cluster else WAIT)
+        for helper in (TRY_WAIT, WATCHED_WAIT) if watched else (WAIT,):
+            e.helper(of_cluster(helper) if cluster else helper)
         name = "mbarrier_wait_cluster" if cluster else "mbarrier_wait"
-        e.line(f"{name}({e.barrier(self.barrier)}, {e.expr(cast(self.phase, uint32))});")
+        parity = e.expr(cast(self.phase, uint32))
+        e.line(f"{name}({', '.join([e.barrier(self.barrier), parity, *watched])});")
 
     def simulate(self, m: Machine) -> Wait:
         return m.wait_barrier(self.barrier, int(m.value(self.phase)))

@@ -16,6 +16,7 @@ from tilus.runtime.device import (
 )
 from tilus.runtime.driver import on
 from tilus.runtime.launch import Function, Launch, load
+from tilus.runtime.mapped import MappedMemory
 from tilus.runtime.stream import Event, library_stream, profiled, stream_handle, synchronize
 from tilus.runtime.tensor_map import TensorMap, Tiling, encode_tensor_map
 
@@ -27,6 +28,7 @@ __all__ = [
     "Function",
     "Gpu",
     "Launch",
+    "MappedMemory",
     "Telemetry",
     "TensorMap",
     "Tiling",
