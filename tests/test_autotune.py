@@ -495,7 +495,7 @@ def test_every_byte_counts(place):
 def test_a_child_that_cannot_begin_is_no_verdict(arrays, monkeypatch):
     trial = Trial("sim", {}, {}, {"c": Image.like(call_of(Fill, arrays).arrays["c"])}, {})
     module = importlib.import_module("tilus.autotune.judge")  # the attribute is the function
-    monkeypatch.setattr(module, "_environment", lambda: {"PYTHONHOME": "/nonexistent"})
+    monkeypatch.setattr(module, "environment", lambda: {"PYTHONHOME": "/nonexistent"})
     with pytest.raises(DeviceError, match="did not start"):
         judge([object], trial)
 

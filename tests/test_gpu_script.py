@@ -132,7 +132,8 @@ def test_the_ladder_becomes_one_record(gpu, monkeypatch, capsys):
 
 def test_all_parts_together_leave_a_handful_of_files(gpu, monkeypatch):
     monkeypatch.setattr(gpu.Part, "run", example([]))
-    for name in ("doctor", "check", "backends", "tune", "compile-times", "hang"):
+    alone = {"failures", "agreement", "trace"}  # with a record of their own
+    for name in alone | {"doctor", "check", "backends", "tune", "compile-times", "hang"}:
         monkeypatch.setitem(gpu.PARTS, name, lambda part: True)
     monkeypatch.setitem(
         gpu.PARTS, "profile", lambda part: bool((gpu.OUT / "profile.json").write_text("{}"))

@@ -27,7 +27,7 @@ from tilus.errors import (
     TilusError,
 )
 from tilus.options import option
-from tilus.script import Class, Script
+from tilus.script import Class, Script, watched
 
 __all__ = [
     "ArgumentError",
@@ -54,4 +54,5 @@ __all__ = [
     "uint32",
     "uint64",
     "utils",
+    "watched",
 ]

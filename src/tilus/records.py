@@ -313,11 +313,12 @@ def staleness(record: Record, root: Path, version: str | None = None) -> tuple[s
     changed = [f"{file} changed" for file, sha in measuring if _file_hash(root / file) != sha]
     for name, source in record.sources["kernels"].items():
         if version in (None, name):
-            changed += _changes(source, root)
+            changed += changes(source, root)
     return tuple(changed)
 
 
-def _changes(source: Values, root: Path) -> Iterator[str]:
+def changes(source: Values, root: Path) -> Iterator[str]:
+    """Yield what has changed of one :func:`kernel` in the tree at ``root``."""
     if _file_hash(root / source["file"]) != source["sha256"]:
         yield f"{source['file']} changed"
     if "class" not in source:

@@ -162,6 +162,18 @@ def launching(function: Callable[..., None]) -> Callable[..., None]:
     return __call__
 
 
+def watched(kernel: Script, *args: Any, seconds: float = 2.0, **kwargs: Any) -> Run:
+    """Run a kernel on the GPU as ``kernel(*args, **kwargs)`` would, in a child process.
+
+    Arrays are NumPy arrays: the child works on copies, and what it leaves in them is copied back. A
+    wait on an mbarrier that takes more than ``seconds`` ends the kernel, and raises
+    :class:`~tilus.errors.DeviceError` with barrier, parity, role, place, block and thread; this
+    process, and its CUDA context if it has one, are none the worse.
+    """
+    package: Any = importlib.import_module("tilus.autotune.guard")
+    return package.run(kernel, args, kwargs, seconds)  # type: ignore[no-any-return]
+
+
 class Tuned:
     """A kernel whose schedule is still open, in whole or in part; called like a :class:`Script`."""
 

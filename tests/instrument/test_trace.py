@@ -2,11 +2,11 @@
 """A tracing build records what the simulator records: seen by running its CUDA on this machine."""
 
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.host import Host
+from tests.instrument.events import SIMULATED_LANES, coded, told
 from tests.kernels import load_v3
 from tests.products import SMALL, VERSIONS, version
 
@@ -16,12 +16,8 @@ from tilus.emitter import emit
 from tilus.errors import ArgumentError
 from tilus.instrument import record
 from tilus.options import Instruments, Option, Recording
-from tilus.simulator.engines import LANES
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
-NOTHING_TO_DO = ("global_view", "shared_tensor")
-"""What the simulator records and no code is made for."""
-SIMULATED_LANES = {timeline.SEEN[engine]: LANES[engine] for engine in LANES}
 
 
 def on_host(script, arguments, recording, **constants):
@@ -45,18 +41,7 @@ def matmul(name, m, n, k, recording):
         **{f"{p}_ptr": x.reshape(-1) for p, x in zip("abc", (a, b, c), strict=True)},
     }
     simulated = simulator.run(kernel, flat, trace=True, blocks=recording.blocks)
-    return found, [e for e in simulated.events if e.what not in NOTHING_TO_DO]
-
-
-def told(events):
-    """Return what events say besides their times, lane by lane."""
-    lanes = {}
-    for event in events:
-        name = SIMULATED_LANES.get(event.lane, event.lane)
-        same = replace(event, lane=name, start=0, end=0, issued=None)
-        lanes.setdefault(name, []).append(same)
-    engines = set(SIMULATED_LANES.values()) & set(lanes)
-    return lanes | {name: sorted(lanes[name], key=repr) for name in engines}
+    return found, coded(simulated.events)
 
 
 @needs_compiler

@@ -4,14 +4,14 @@
 import pytest
 from tests.runtime.fake_driver import H200, FakeDriver
 
-from tilus.runtime import arrays, driver, launch, stream, tensor_map
+from tilus.runtime import arrays, driver, launch, mapped, stream, tensor_map
 
 
 @pytest.fixture
 def fake(monkeypatch):
     """A fake driver with one fake H200."""
     made = FakeDriver()
-    for module in (arrays, driver, launch, stream, tensor_map):
+    for module in (arrays, driver, launch, mapped, stream, tensor_map):
         monkeypatch.setattr(module, "binding", lambda: made)
     monkeypatch.setattr(launch, "gpus", lambda: (H200,))
     driver.primary_context.cache_clear()

@@ -75,8 +75,17 @@ class FakeDriver:
         return real.CUdeviceptr(address)
 
     def _cuMemFree(self, address):
-        del self.memory[address]
+        self.memory.pop(address, None)  # memory of an earlier fake may be freed late
         return ()
+
+    def _cuMemHostAlloc(self, nbytes, flags):
+        self.host_flags = flags
+        return int(self._cuMemAlloc(nbytes))
+
+    def _cuMemHostGetDevicePointer(self, pointer, flags):
+        return real.CUdeviceptr(pointer)
+
+    _cuMemFreeHost = _cuMemFree
 
     def _cuMemcpyHtoD(self, to, source, nbytes):
         ctypes.memmove(to, source, nbytes)

@@ -3,7 +3,8 @@
 
 A kernel that hangs cannot be stopped, and one that faults spoils its process's CUDA for good. So
 the candidates go to a process of their own, which says a line after each; when it falls silent or
-dies, the one in hand is to blame, and the next child goes on behind it.
+dies, the one in hand is to blame, and the next child goes on behind it. A candidate built with a
+watchdog says itself where it hangs.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ def _child(path: Path, start: int, stop: int, limits: tuple[float, float]) -> It
                     yield f"crashes: {_last_words(errors)}"
                     return
                 case line:
-                    yield json.loads(line)["fault"]
+                    said_so = json.loads(line)
+                    yield said_so["fault"]
+                    if said_so["last"]:
+                        return
     finally:
         process.kill()
         process.wait()
@@ -82,7 +86,7 @@ def _spawn(path: Path, start: int, errors: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", CHILD, str(path), str(start)]
     with errors.open("w") as stream:
         return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=stream, text=True, env=_environment()
+            command, stdout=subprocess.PIPE, stderr=stream, text=True, env=environment()
         )
 
 
@@ -112,7 +116,7 @@ def _last_words(errors: Path) -> str:
     return words[-1] if words else "without a word"
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Let the child find this very package, wherever it was found here."""
     package = str(Path(__file__).parents[2])
     others = os.environ.get("PYTHONPATH")
@@ -125,14 +129,19 @@ def main(path: str, start: str) -> None:
         candidates, trial = pickle.load(file)
     print("ready", flush=True)
     for candidate in candidates[int(start) :]:
-        fault = _judge(candidate, trial)
-        print(json.dumps({"fault": fault}), flush=True)
+        fault, last = _judge(candidate, trial)
+        print(json.dumps({"fault": fault, "last": last}), flush=True)
+        if last:
+            return
 
 
-def _judge(candidate: Runnable, trial: Trial) -> str | None:
+def _judge(candidate: Runnable, trial: Trial) -> tuple[str | None, bool]:
+    """Return what is wrong with a candidate, and whether this process can try no other."""
     try:
-        return trial.judge(candidate)
-    except DeviceError:
-        raise  # the GPU cannot be trusted in this process any more: it dies, and another goes on
+        return trial.judge(candidate), False
+    except DeviceError as error:
+        if not error.hangs:
+            raise  # the GPU cannot be trusted any more: this process dies, and another goes on
+        return "hangs: " + "; ".join(map(str, error.hangs)), True
     except TilusError as error:
-        return f"raises {type(error).__name__}: {error}"
+        return f"raises {type(error).__name__}: {error}", False

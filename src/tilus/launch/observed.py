@@ -92,8 +92,8 @@ class Observer:
         return hangs(self._program.sites, self._function.warps, self._report.words)
 
 
-def hanging(name: str, seconds: float, found: Sequence[Hang]) -> DeviceError:
+def hanging(name: str, seconds: float, found: Sequence[Hang], mend: str = LOST) -> DeviceError:
     """Return the error of a kernel that the watchdog stopped."""
     lines = "\n  ".join(map(str, found))
     said = f"{name} hangs: waits that took more than {seconds:g} s\n  {lines}"
-    return DeviceError(said, mend=LOST, hangs=found)
+    return DeviceError(said, mend=mend, hangs=found)
