@@ -253,8 +253,7 @@ class Emitter:
         return name if same else f"(({view.dtype.cpp} *){name})"
 
     def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> str:
-        layout = self.shared_layout(tile)
-        box = (layout.rows, layout.panel_columns)
+        box = self.shared_layout(tile).box(len(view.shape))
         maps = self.plan.tensor_maps
         return "&" + self.name(next(m for m in maps if m.view is view and m.box == box))
 

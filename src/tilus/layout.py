@@ -82,6 +82,11 @@ class SharedLayout:
         """Size of one panel in bytes."""
         return self.rows * self.panel_columns * self.element_bytes
 
+    def box(self, rank: int) -> tuple[int, ...]:
+        """Return the elements of a panel in a view of ``rank`` dimensions, of which it is a slice
+        of the last two."""
+        return (1,) * (rank - 2) + (self.rows, self.panel_columns)
+
     @property
     def alignment(self) -> int:
         """Alignment of the tile in bytes: eight swizzle rows, so that the pattern starts at its

@@ -222,3 +222,65 @@ def test_shared_to_global_needs_the_fence_of_every_thread(device, fence):
     x = np.zeros((32, 64), np.float16)
     with pytest.raises(SimulationError, match=r"race.*must call fence\.proxy_async"):
         Staged(32, 64, 1, fence=fence)(32, 64, x, x.copy())
+
+
+class Slices(tilus.Script):
+    """Every block copies one slice of a tensor of three to five dimensions, by TMA both ways."""
+
+    def __init__(self, outer, rows=32, columns=128):
+        self.outer, self.rows, self.columns = outer, rows, columns
+
+    def __call__(self, m: int32, n: int32, x_ptr: ~float16, y_ptr: ~float16):
+        self.attrs.blocks = self.outer
+        self.attrs.warps = 1
+        index = (self.blockIdx.x, self.blockIdx.y, self.blockIdx.z)[: len(self.outer)]
+        gx = self.global_view(x_ptr, dtype=float16, shape=[*self.outer, m, n])
+        gy = self.global_view(y_ptr, dtype=float16, shape=[*self.outer, m, n])
+        tile = self.shared_tensor(dtype=float16, shape=[self.rows, self.columns])
+        full = self.mbarrier.alloc(1)
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, tile.nbytes)
+            self.tma.global_to_shared(gx, tile, [*index, 8, 0], full)
+            self.mbarrier.wait(full, phase=0)
+            self.tma.shared_to_global(tile, gy, [*index, 0, 0])
+            self.tma.commit_group()
+            self.tma.wait_group(0)
+
+
+@pytest.mark.parametrize("outer", [(3,), (2, 3), (2, 1, 3)], ids=["3-D", "4-D", "5-D"])
+def test_slices_of_tensors_of_more_dimensions(backend, outer):
+    """Rows that hang over the end of a slice are zeros, not the next slice's."""
+    m, n = 24, 72
+    x = np.random.default_rng(0).standard_normal((*outer, m, n)).astype(np.float16)
+    y = poisoned(*outer, m, n, dtype=np.float16)
+    backend.run(Slices(outer), m, n, x, y)
+    assert np.array_equal(y[..., :16, :], x[..., 8:, :])
+    assert np.all(y[..., 16:, :] == 0)
+
+
+def test_a_view_of_one_dimension_is_refused():
+    class Flat(tilus.Script):
+        def __call__(self, n: int32, x_ptr: ~float16):
+            self.attrs.blocks = self.attrs.warps = 1
+            gx = self.global_view(x_ptr, dtype=float16, shape=[n])
+            tile = self.shared_tensor(dtype=float16, shape=[8, 8])
+            full = self.mbarrier.alloc(1)
+            with self.single_thread():
+                self.tma.global_to_shared(gx, tile, [0], full)
+
+    with pytest.raises(LanguageError, match="src must be a view of 2 to 5 dimensions, got 1 dim"):
+        Flat().lower()
+
+
+@pytest.mark.parametrize("outer", [(3,), (2, 3), (2, 1, 3)], ids=["3-D", "4-D", "5-D"])
+def test_the_machine_code_copies_a_slice(outer):
+    rank = len(outer) + 2
+    text = disasm.sass(compiler.build(Slices(outer).lower()).cubin.code)
+    assert text.count(f"UTMALDG.{rank}D") == text.count(f"UTMASTG.{rank}D") == 2
+
+
+def test_offsets_are_written_fastest_dimension_first():
+    text = emit(Slices((2, 3)).lower())
+    block = "(int)blockIdx.y, (int)blockIdx.x"
+    assert f"tma_load_4d(smem + 4096, &gx_map, 64, 8, {block}, smem + 8192);" in text
+    assert f"tma_store_4d(&gy_map, 64, 0, {block}, smem + 4096);" in text

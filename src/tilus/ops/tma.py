@@ -39,25 +39,52 @@ MAX_GROUPS = 7  # as for WGMMA; PTX names no limit for bulk groups
 POLICIES = ("evict_first", "evict_normal", "evict_last")
 """What may be asked of the L2 cache, PTX ISA, "createpolicy"."""
 
-STORE = """\
-__device__ __forceinline__ void tma_store_2d(const CUtensorMap *map, int column, int row,
-                                             unsigned src) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
-               :: "l"(map), "r"(column), "r"(row), "r"(src) : "memory");
-}"""
+MAX_RANK = 5
+"""Dimensions of a tensor map, CUDA driver API, cuTensorMapEncodeTiled."""
+
+COORDINATES = ("column", "row", "plane", "volume", "index")
+"""Names of a box's offsets in device functions, fastest dimension first, as PTX takes them."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The device function that stores a box to a view of ``rank`` dimensions."""
+
+    rank: int
+
+    @property
+    def name(self) -> str:
+        """Name of the device function."""
+        return f"tma_store_{self.rank}d"
+
+    @property
+    def helper(self) -> str:
+        """Its text."""
+        head = f"__device__ __forceinline__ void {self.name}("
+        pad = " " * len(head)
+        at, inputs, numbers = coordinates(self.rank, 1)
+        copy, src = f"cp.async.bulk.tensor.{self.rank}d", f"%{self.rank + 1}"
+        return f"""\
+{head}const CUtensorMap *map, {at},
+{pad}unsigned src) {{
+  asm volatile("{copy}.global.shared::cta.bulk_group [%0, {numbers}], [{src}];"
+               :: "l"(map), {inputs}, "r"(src) : "memory");
+}}"""
 
 
 @dataclass(frozen=True)
 class Load:
-    """The device function of a form of the load: to one block or several, asking L2 or not."""
+    """The device function of a form of the load: from ``rank`` dimensions, to one block or several,
+    asking L2 or not."""
 
+    rank: int
     multicast: bool
     hinted: bool
 
     @property
     def name(self) -> str:
         """Name of the device function."""
-        return "tma_load_2d" + "_multicast" * self.multicast + "_hinted" * self.hinted
+        return f"tma_load_{self.rank}d" + "_multicast" * self.multicast + "_hinted" * self.hinted
 
     @property
     def helper(self) -> str:
@@ -67,17 +94,29 @@ class Load:
         more += [("unsigned long long policy", "l", ".L2::cache_hint")] * self.hinted
         pad = " " * len(head)
         parameters = "".join(f",\n{pad}{x}" for x, _, _ in more)
-        operands = "".join(f", %{5 + i}" for i in range(len(more)))
+        operands = "".join(f", %{self.rank + 3 + i}" for i in range(len(more)))
         inputs = ", ".join(f'"{kind}"({x.split()[-1]})' for x, kind, _ in more)
         inputs = f",\n                  {inputs}" if more else ""
         words = "".join(word for _, _, word in more)
+        at, offsets, numbers = coordinates(self.rank, 2)
+        first, rest = at.split(", ", 1)
+        copy = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global"
         return f"""\
-{head}unsigned dst, const CUtensorMap *map, int column,
-{pad}int row, unsigned barrier{parameters}) {{
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-               "{words} [%0], [%1, {{%2, %3}}], [%4]{operands};"
-               :: "r"(dst), "l"(map), "r"(column), "r"(row), "r"(barrier){inputs} : "memory");
+{head}unsigned dst, const CUtensorMap *map, {first},
+{pad}{rest}, unsigned barrier{parameters}) {{
+  asm volatile("{copy}.mbarrier::complete_tx::bytes"
+               "{words} [%0], [%1, {numbers}], [%{self.rank + 2}]{operands};"
+               :: "r"(dst), "l"(map), {offsets}, "r"(barrier){inputs} : "memory");
 }}"""
+
+
+def coordinates(rank: int, first: int) -> tuple[str, str, str]:
+    """Return the offsets of a box as parameters, as inputs of ``asm``, and as its operands, which
+    begin with number ``first``."""
+    names = COORDINATES[:rank]
+    numbers = ", ".join(f"%{first + i}" for i in range(rank))
+    parameters, inputs = (f"int {n}" for n in names), (f'"r"({n})' for n in names)
+    return ", ".join(parameters), ", ".join(inputs), f"{{{numbers}}}"
 
 
 def policy(name: str) -> str:
@@ -99,32 +138,41 @@ def require_box(
     offsets: Sequence[ExprLike],
 ) -> None:
     """Refuse a view, a tile and offsets that TMA cannot copy between."""
-    op.require(len(view.shape) == 2, view_name, "a 2-D view", f"{len(view.shape)} dimensions")
+    rank = len(view.shape)
+    rule = f"a view of 2 to {MAX_RANK} dimensions"
+    op.require(2 <= rank <= MAX_RANK, view_name, rule, f"{rank} dimensions")
     op.require(len(tile.shape) == 2, tile_name, "a 2-D tile", f"{len(tile.shape)} dimensions")
     rule = "a tile that is not transposed"
     op.require(not tile.transposed, tile_name, rule, "a transposed view")
-    op.require(len(offsets) == 2, "offsets", "a list of 2", len(offsets))
+    op.require(len(offsets) == rank, "offsets", f"a list of {rank}", len(offsets))
     for x in offsets:
         as_integer(x, "an offset")
     op.require(view.dtype == tile.dtype, tile_name, f"of type {view.dtype}", tile.dtype)
     op.require(tile.shape[0] <= MAX_BOX, tile_name, f"at most {MAX_BOX} rows", tile.shape[0])
 
 
+def box(view: GlobalTensor, tile: SharedTensor) -> tuple[int, ...]:
+    """Return the elements of a view that a tile has room for: one in each further dimension."""
+    return (1,) * (len(view.shape) - 2) + tile.shape
+
+
 def panels(
     e: Emitter, tile: SharedTensor, offsets: Sequence[ExprLike]
-) -> Iterator[tuple[str, str, str]]:
-    """Yield, for every panel of a tile, its address, and its column and row in the view, as C."""
-    layout, row, column = e.shared_layout(tile), *(cast(x, int32) for x in offsets)
+) -> Iterator[tuple[str, str]]:
+    """Yield, for every panel of a tile, its address, and its offsets in the view, as C."""
+    layout, (*outer, column) = e.shared_layout(tile), (cast(x, int32) for x in offsets)
+    slower = [e.expr(x) for x in reversed(outer)]
     for panel in range(layout.panels):
         address = e.shared(tile, panel * layout.panel_bytes)
-        yield address, e.expr(column + panel * layout.panel_columns), e.expr(row)
+        yield address, ", ".join([e.expr(column + panel * layout.panel_columns), *slower])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class global_to_shared(Instruction):
     """Start copying a box of ``src`` at ``offsets`` into ``dst``; ``mbarrier`` counts its bytes.
 
-    ``offsets`` count elements, one per dimension. One thread issues the copy; in a whole warp the
+    ``offsets`` count elements, one per dimension; a view of three dimensions or more gives a slice
+    of its last two. One thread issues the copy; in a whole warp the
     instruction elects it. Elements outside of ``src`` arrive as zeros and count as bytes. The
     tensor map of ``src`` is made by the host, so the view depends on kernel parameters only; its
     rows and its base lie at multiples of 16 bytes.
@@ -176,12 +224,13 @@ class global_to_shared(Instruction):
         if self.cache_policy is not None:
             more.append(f"{self.cache_policy}()")
         with e.one_thread():
-            for dst, x, y in panels(e, self.dst, self.offsets):
-                e.line(f"{load}({dst}, {tensor_map}, {x}, {y}, {', '.join(more)});")
+            for dst, at in panels(e, self.dst, self.offsets):
+                e.line(f"{load}({dst}, {tensor_map}, {at}, {', '.join(more)});")
 
     def _form(self, e: Emitter) -> str:
         """Have the device functions of this form written; return the name to call."""
-        load = Load(self.multicast_mask is not None, self.cache_policy is not None)
+        multicast, hinted = self.multicast_mask is not None, self.cache_policy is not None
+        load = Load(len(self.src.shape), multicast, hinted)
         if self.cache_policy is not None:
             e.helper(policy(self.cache_policy))
         e.helper(load.helper)
@@ -199,8 +248,8 @@ class global_to_shared(Instruction):
         barrier = m.freeze_barrier(self.mbarrier, rank=rank)
 
         def land() -> None:
-            values = m.load_global(self.src, offsets, dst.shape)
-            m.store_shared(dst, values, proxy="async", rank=rank)
+            values = m.load_global(self.src, offsets, box(self.src, dst))
+            m.store_shared(dst, values.reshape(dst.shape), proxy="async", rank=rank)
             m.complete_bytes(barrier, dst.nbytes)
 
         m.launch("tma", land, amount=dst.nbytes, what=f"{self.src.name} -> {dst.name}")
@@ -245,10 +294,10 @@ class shared_to_global(_Single):
         c.tensor_map(self.dst, self.src)
 
     def emit(self, e: Emitter) -> None:
-        e.helper(STORE)
-        tensor_map = e.tensor_map(self.dst, self.src)
-        for src, x, y in panels(e, self.src, self.offsets):
-            e.line(f"tma_store_2d({tensor_map}, {x}, {y}, {src});")
+        store, tensor_map = Store(len(self.dst.shape)), e.tensor_map(self.dst, self.src)
+        e.helper(store.helper)
+        for src, at in panels(e, self.src, self.offsets):
+            e.line(f"{store.name}({tensor_map}, {at}, {src});")
 
     def simulate(self, m: Machine) -> None:
         offsets, src = [int(m.value(x)) for x in self.offsets], m.freeze(self.src, "read")
@@ -258,7 +307,7 @@ class shared_to_global(_Single):
             taken.append(m.load_shared(src, proxy="async"))
 
         def write() -> None:
-            m.store_global(self.dst, offsets, taken.pop())
+            m.store_global(self.dst, offsets, taken.pop().reshape(box(self.dst, src)))
 
         what = f"{src.name} -> {self.dst.name}"
         m.launch("store", read, then=write, amount=src.nbytes, what=what)

@@ -103,7 +103,7 @@ class Layouts:
         return least_turns(shape, buffer.dtype.nbytes, uses)
 
     def _add_map(self, view: GlobalTensor, layout: SharedLayout) -> None:
-        box = (layout.rows, layout.panel_columns)
+        box = layout.box(len(view.shape))
         if not any(m.view is view and m.box == box for m in self.tensor_maps):
             count = sum(m.view is view for m in self.tensor_maps)
             name = f"{view.name}_map{count or ''}"
