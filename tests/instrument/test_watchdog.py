@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wait that hangs says which barrier, parity, role, place, block and thread, and stops."""
 
+import pickle
 import shutil
 
 import numpy as np
@@ -48,3 +49,13 @@ def test_a_wrong_limit_changes_nothing(seconds):
     assert debug.instruments == Instruments(watchdog=2)
     debug.watchdog(None)
     assert not debug.instruments
+
+
+def test_a_watched_program_travels_to_a_child():
+    program = compiler.build(Handover(1).lower(), WATCHED)
+    there = pickle.loads(pickle.dumps(program, protocol=5))
+    assert there.instruments == WATCHED
+    report = np.zeros(watchdog.words(there.sites, WARPS), np.uint32)
+    report[:7] = 1, 2, 0, 5, 0, 0, 129
+    (hang,) = instrument.hangs(there.sites, WARPS, report)
+    assert (hang.barrier, hang.role) == ("empty[2]", "warp 4")
