@@ -38,6 +38,11 @@ class Fill(tilus.Script):
         self.store_global(out, tile, offsets=[0, 0])
 """
 
+WRONG = """
+    def reference(self, out_ptr):
+        out_ptr[...] = 2
+"""
+
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
@@ -230,14 +235,51 @@ class TestCompile:
 class TestSimulate:
     """``tilus simulate``."""
 
-    def test_a_verdict_and_a_timeline(self, run, tmp_path):
-        path = tmp_path / "timeline.json"
-        words = ["m_size=130", "--timeline", str(path), "--schedule", "random", "--seed", "3"]
-        status, output = run("simulate", V3, *SMALL, *words)
+    def test_a_product_is_compared_and_every_role_summed_up(self, run):
+        status, output = run("simulate", V3, *SMALL[:4], "--size", "130", "64", "32")
         assert status == 0
-        assert "no deadlock, no broken protocol; 2 blocks" in output
-        assert f"c_ptr: {130 * 64} of {130 * 64} elements written" in output
+        assert "no deadlock, no race, no broken protocol" in output
+        assert f"c_ptr: {130 * 64} elements as the reference has them" in output
+        assert "block (0, 0, 0), the slowest of 2" in output
+        cells = [line.split("│") for line in output.splitlines() if "│" in line]
+        table = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in cells}
+        assert table["TMA engine"][4] == str(2 * (128 + 64) * 16 * 2)
+        assert table["tensor cores"][5] == str(2 * 128 * 64 * 32)
+        assert table["warp 4"][1] == str(2 + 2)  # for each of two stages, then for both at the end
+
+    def test_sizes_need_not_be_given(self, run):
+        status, output = run("simulate", V3, *SMALL[:4])
+        assert status == 0 and f"c_ptr: {256 * 256} elements" in output
+
+    def test_a_trace_for_perfetto(self, run, tmp_path):
+        path = tmp_path / "trace.json"
+        words = ["m_size=130", "--trace", str(path), "--schedule", "random", "--seed", "3"]
+        status, output = run("simulate", V3, *SMALL, *words)
+        assert status == 0 and f"trace of 2 blocks: {path}" in output
         assert json.loads(path.read_text())["traceEvents"]
+
+    def test_a_verdict_says_how_to_repeat_it(self, run, tmp_path):
+        broken = V3_FILE.read_text().replace("self.mbarrier.arrive(", "id(")
+        assert broken != V3_FILE.read_text()
+        (tmp_path / "broken.py").write_text(broken)
+        status, output = run("simulate", str(tmp_path / "broken.py"), *SMALL, "m_size=64")
+        assert status == 1
+        assert "deadlock: nothing can move" in output and "waits for" in output
+        assert "repeat: --schedule timed --seed 0" in output
+
+    def test_a_wrong_result_is_a_bad_end(self, run, tmp_path):
+        (tmp_path / "wrong.py").write_text(FILL + WRONG)
+        status, output = run("simulate", str(tmp_path / "wrong.py"), "rows=16")
+        assert status == 1
+        assert "out_ptr: 1024 of 1024 elements differ, first at [0, 0]: 1.0, not 2.0" in output
+
+    def test_without_a_reference_that_is_said(self, run, tmp_path):
+        (tmp_path / "fill.py").write_text(FILL)
+        status, output = run("simulate", str(tmp_path / "fill.py"), "rows=16")
+        assert status == 0
+        assert "out_ptr: 1024 of 1024 elements written; no reference to compare" in output
+        status, output = run("simulate", str(tmp_path / "fill.py"), "--size", "1", "2", "3")
+        assert status == 1 and "--size must be for a kernel with m_size, n_size, k_size" in output
 
     def test_bad_sizes_are_refused_as_on_a_gpu(self, run):
         status, output = run("simulate", V3, *SMALL[:5], "k_size=20", "m_size=128")
@@ -245,9 +287,9 @@ class TestSimulate:
         assert "a_ptr must be of a pitch" in output
 
     def test_every_number_is_needed(self, run):
-        status, output = run("simulate", V3, *SMALL)
+        status, output = run("simulate", str(V3_FILE.parents[1] / "first_kernels/vector_add.py"))
         assert status == 1
-        assert "m_size must be given" in output
+        assert "n must be given" in output
 
 
 def test_bench_runs_the_workload_with_its_options():

@@ -150,3 +150,17 @@ def test_what_warps_multiply_is_counted_by_itself():
     events = [product(0, i, 0, 100 * i, issuer=None) for i in range(4)]
     found = timeline.steady(events, window=2)
     assert (found.flop, found.mma_flop) == (0, 4096)
+
+
+def test_a_lane_is_summed_up():
+    events = [
+        event("warp 0", 0, 10, "wait"),
+        event("warp 0", 12, 20, "sync"),
+        event("warp 0", 10, 12),
+        event("warp 0", 20, 30, "load", amount=64),
+        event("warp 0", 30, 35, "compute", amount=256),
+    ]
+    (lane,) = timeline.lanes(events)
+    assert timeline.total(lane) == timeline.Total(5, 2, 17, 18, 64, 256)
+    (lane,) = timeline.lanes(events[:1])
+    assert timeline.total(lane) == timeline.Total(1, 1, 0, 10, 0, 0)

@@ -71,6 +71,35 @@ def lanes(events: Iterable[Event], block: tuple[int, int, int] | None = None) ->
     return tuple(Lane(name, _rows(e for e in mine if e.lane == name)) for name in names)
 
 
+WAITING = ("wait", "sync")
+
+
+@dataclass(frozen=True)
+class Total:
+    """What one lane did in all: instructions or tasks, waits among them, cycles, bytes, FLOP."""
+
+    steps: int
+    waits: int
+    busy: float
+    waiting: float
+    nbytes: float
+    flop: float
+
+
+def total(lane: Lane) -> Total:
+    """Sum up a lane. A role is busy while it does not wait, an engine while it has a task."""
+    events = [i.event for i in lane.intervals]
+    kinds = {e.kind for e in events} - set(WAITING)
+    return Total(
+        steps=len(events),
+        waits=sum(e.kind in WAITING for e in events),
+        busy=lane.busy(*kinds) if kinds else 0.0,
+        waiting=lane.busy(*WAITING),
+        nbytes=sum(e.amount for e in events if e.kind != "compute"),
+        flop=sum(e.amount for e in events if e.kind == "compute"),
+    )
+
+
 def _lane_order(name: str) -> tuple[int, int, int]:
     """Order roles by their first thread or warp, wider ones first; engines as the data flow."""
     if name in ENGINES:
