@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent
-sys.path[:0] = [str(ROOT / p) for p in ("docs/_ext", "plots", "examples/hopper_matmul")]
+FOLDERS = "docs/_ext", "plots", "examples/hopper_matmul", "examples/failures"
+sys.path[:0] = [str(ROOT / p) for p in FOLDERS]
 
 project = "Hopper matmul, step by step"
 author = "the contributors"

@@ -31,6 +31,9 @@ from tilus.launch.backends import memory
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
+SEEDS = 20
+FIXED = "timed", "early", "late"
+"""Schedules that no seed changes."""
 REFUSED = "refused"
 """The verdict on a kernel that is not even built."""
 VERDICTS = {
@@ -181,8 +184,12 @@ def split_hunks(patch: str) -> list[list[str]]:
 
 
 def shown(mutant: Mutant) -> str:
-    """Return the patch as a reader wants it: the hunks, without the file's names."""
-    return "\n".join(line for part in split_hunks(mutant.patch)[1:] for line in part[1:])
+    """Return the patch as a reader wants it: the hunks, without names, places and indentation."""
+    hunks = [part[1:] for part in split_hunks(mutant.patch)[1:]]
+    texts = [line[1:] for hunk in hunks for line in hunk]
+    indent = min(len(text) - len(text.lstrip()) for text in texts if text)
+    cut = [[f"{line[0]} {line[1 + indent :]}".rstrip() for line in hunk] for hunk in hunks]
+    return "\n...\n".join("\n".join(hunk) for hunk in cut)
 
 
 # ---- judging ------------------------------------------------------------------------------------
@@ -214,28 +221,32 @@ def lower(path: Path, case: Case) -> tuple[Any, ir.Kernel]:
     return script, compiler.lower(script, constants(script, case.arguments))
 
 
-def diagnose(mutant: Mutant, folder: Path, **options: Any) -> Diagnosis:
+def diagnose(mutant: Mutant, folder: Path) -> Diagnosis:
     """Break the kernel in a copy below ``folder`` and return what the simulator says of it."""
     case = mutant.kernel.simulator
     case = Case(case.schedule, {**case.arguments, **mutant.arguments})
-    return judge(write(mutant, folder), case, **options)
+    return judge(write(mutant, folder), case)
 
 
-def judge(path: Path, case: Case, **options: Any) -> Diagnosis:
-    """Let the simulator judge the kernel in a file; ``options`` are those of its ``judge``.
+def judge(path: Path, case: Case, seeds: int = SEEDS) -> Diagnosis:
+    """Let the simulator judge the kernel in a file under its schedules, ``seeds`` random ones among
+    them.
 
     A kernel that gets no verdict and yet computes something else than its ``reference`` gets the
     verdict ``"wrong"``.
     """
     try:
         script, kernel = lower(path, case)
-        flat, arrays = operands(script, kernel, case)
-        simulator.judge(kernel, flat, **options)
+        for schedule, seed in [*((s, 0) for s in FIXED), *(("random", s) for s in range(seeds))]:
+            flat, arrays = operands(script, kernel, case)
+            simulator.run(kernel, flat, schedule=schedule, seed=seed)
+            if not right(script, case, arrays):
+                return Diagnosis("wrong")
     except LanguageError as error:
         return _told(REFUSED, error, path, error.location)
     except SimulationError as error:
         return _told(error.verdict, error, path, error.facts)
-    return Diagnosis("" if right(script, case, arrays) else "wrong")
+    return Diagnosis("")
 
 
 def _told(verdict: str, error: TilusError, path: Path, places: object) -> Diagnosis:

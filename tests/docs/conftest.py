@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / p) for p in ("docs/_ext", "plots", "scripts", "examples/hopper_matmul")]
+FOLDERS = "docs/_ext", "plots", "scripts", "examples/hopper_matmul", "examples/failures"
+sys.path[:0] = [str(ROOT / p) for p in FOLDERS]
 
 
 @pytest.fixture

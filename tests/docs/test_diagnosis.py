@@ -50,8 +50,10 @@ def test_a_deadlock_is_reported_by_role_and_place(tmp_path: Path, kernel: list[s
     assert str(tmp_path) not in report
 
 
-def test_a_race_is_found_by_random_schedules(tmp_path: Path, kernel: list[str]) -> None:
-    assert "schedule random" in diagnose(broken(tmp_path, kernel, EARLY))
+def test_a_race_is_reported_with_both_accesses(tmp_path: Path, kernel: list[str]) -> None:
+    report = diagnose(broken(tmp_path, kernel, EARLY))
+    assert report.startswith("SimulationError: race: matmul_v3.py:")
+    assert "the copy at matmul_v3.py" in report and "the product at matmul_v3.py" in report
 
 
 def test_a_kernel_that_is_not_broken_ends_the_build(tmp_path: Path, kernel: list[str]) -> None:

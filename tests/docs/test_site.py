@@ -106,6 +106,16 @@ def test_the_sources_the_site_carries_are_the_sources(site: Path, source: Path) 
     assert {copy.read_bytes() for copy in copies} == {source.read_bytes()}
 
 
+def test_the_failure_gallery_shows_every_mutant(site: Path) -> None:
+    html = (site / "failures.html").read_text(encoding="utf-8")
+    patches = sorted(path.stem for path in (EXAMPLES_FOLDER / "failures").glob("*.patch"))
+    assert len(patches) >= 20
+    for name in patches:
+        section = html.partition(f'<section id="{name}">')[2].partition("</section>")[0]
+        assert 'class="highlight-diff' in section and "Error: " in plain(section), name
+        assert html.count(f'href="#{name}"') >= 2  # in the table and among the page's parts
+
+
 def contents(site: Path) -> dict[str, str]:
     """Return a hash of every file of the site."""
     files = (path for path in site.rglob("*") if path.is_file())
