@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilus import ir
-from tilus.errors import ArgumentError
+from tilus.errors import ArgumentError, SimulationError
 from tilus.ir import Event
 from tilus.simulator.group import Block, ThreadGroup
+from tilus.simulator.log import Log
 from tilus.simulator.machine import BlockMachine, Cluster
 from tilus.simulator.memory import GlobalMemory
 from tilus.simulator.schedule import SCHEDULES, Schedule
@@ -63,69 +64,98 @@ def run(
     :class:`SimulationError` for a deadlock, a broken protocol, more than ``max_steps`` statements
     in one block, or what is not modelled; :class:`ArgumentError` for arguments that do not fit.
     """
-    function = kernel.function
-    scalars, memory = _bind(function, arguments)
-    grid = function.grid(scalars)  # type: ignore[arg-type]
+    launch, make = Launch.of(kernel, arguments, max_steps), named(schedule)
     cycles: dict[Block, float] = {}
     events: list[Event] = []
     barriers: list[ir.BarrierState] = []
-    make = _schedule(schedule)
-    for members in _clusters(function, grid, blocks):
-        cluster = Cluster(kernel, memory, len(members))
-        for block in members:
-            BlockMachine(cluster, make(Random(f"{seed}/{block}")), block, Trace(block, trace))
-        scheduler = Scheduler(cluster, cluster.machines[0].schedule, max_steps)
+    for members in launch.clusters(blocks):
+        orders = [make(Random(f"{seed}/{block}")) for block in members]
+        try:
+            cluster = launch.execute(members, orders, trace=trace)
+        except SimulationError as error:
+            raise _named(error, schedule, seed) from None
         for machine in cluster.machines:
-            scheduler.spawn(_root(function, scalars, machine, grid), function.body)
-        cycles |= scheduler.run()
-        for machine in cluster.machines:
+            cycles[machine.block] = machine.cycles
             events += machine.trace.events
             barriers += machine.trace.barriers
     return Result(cycles, tuple(events), tuple(barriers))
 
 
-def _clusters(
-    function: ir.Function, grid: Block, blocks: Iterable[Block] | None
-) -> list[list[Block]]:
-    """Return the blocks of each cluster by their rank; a selected block brings its cluster."""
-    size = function.cluster
-    found: dict[Block, list[Block]] = {}
-    for block in _selected(grid, blocks):
-        x, y, z = (b // c * c for b, c in zip(block, size, strict=True))
-        inside = product(*(range(n) for n in reversed(size)))
-        found[x, y, z] = [(x + i, y + j, z + k) for k, j, i in inside]
-    return list(found.values())
+def _named(error: SimulationError, schedule: object, seed: int) -> SimulationError:
+    """Return the verdict with the schedule and the seed that show it again."""
+    facts = error.facts | {"schedule": schedule, "seed": seed}
+    told = str(error).removeprefix(f"{error.verdict}: ")
+    told += f"\n  (schedule random, seed {seed})" if schedule == "random" else ""
+    return SimulationError(error.verdict, told, **facts)
 
 
-def _root(
-    function: ir.Function,
-    scalars: Mapping[ir.Var, ir.Scalar],
-    machine: BlockMachine,
-    grid: Block,
-) -> ThreadGroup:
-    """Return all threads of a block, before its first statement."""
-    root = ThreadGroup(function.threads, function.location, None)
-    root.machine = machine
-    root.scalars = dict(scalars)
-    root.builtins = _builtins(function, machine, grid)
-    return root
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A kernel with its arguments."""
 
+    kernel: ir.Kernel
+    scalars: Mapping[ir.Var, ir.Scalar]
+    memory: GlobalMemory
+    max_steps: int = MAX_STEPS
 
-def _bind(
-    function: ir.Function, arguments: Mapping[str, Argument]
-) -> tuple[dict[ir.Var, ir.Scalar], GlobalMemory]:
-    """Check the arguments against the parameters and split them into scalars and memory."""
-    scalars: dict[ir.Var, ir.Scalar] = {}
-    arrays: dict[ir.Var, NDArray[Any]] = {}
-    for p in function.params:
-        if p.name not in arguments:
-            raise ArgumentError(p.name, "given", "nothing", "Pass it in `arguments`.")
-        value = arguments[p.name]
-        if p.pointer:
-            arrays[p.var] = _array(p, value)
-        else:
-            scalars[p.var] = _scalar(p, value)
-    return scalars, GlobalMemory(arrays)
+    @classmethod
+    def of(
+        cls, kernel: ir.Kernel, arguments: Mapping[str, Argument], max_steps: int = MAX_STEPS
+    ) -> Launch:
+        """Check the arguments against the parameters and split them into scalars and memory."""
+        scalars: dict[ir.Var, ir.Scalar] = {}
+        arrays: dict[ir.Var, NDArray[Any]] = {}
+        for p in kernel.function.params:
+            if p.name not in arguments:
+                raise ArgumentError(p.name, "given", "nothing", "Pass it in `arguments`.")
+            value = arguments[p.name]
+            if p.pointer:
+                arrays[p.var] = _array(p, value)
+            else:
+                scalars[p.var] = _scalar(p, value)
+        return cls(kernel, scalars, GlobalMemory(arrays), max_steps)
+
+    @property
+    def grid(self) -> Block:
+        """The number of blocks along x, y and z."""
+        return self.kernel.function.grid(self.scalars)  # type: ignore[arg-type]
+
+    def clusters(self, blocks: Iterable[Block] | None = None) -> list[list[Block]]:
+        """Return the blocks of each cluster by their rank; a selected block brings its cluster."""
+        size = self.kernel.function.cluster
+        found: dict[Block, list[Block]] = {}
+        for block in _selected(self.grid, blocks):
+            x, y, z = (b // c * c for b, c in zip(block, size, strict=True))
+            inside = product(*(range(n) for n in reversed(size)))
+            found[x, y, z] = [(x + i, y + j, z + k) for k, j, i in inside]
+        return list(found.values())
+
+    def execute(
+        self,
+        members: Sequence[Block],
+        schedules: Sequence[Schedule],
+        *,
+        trace: bool = False,
+        log: Log | None = None,
+    ) -> Cluster:
+        """Run the blocks of a cluster, each with its schedule; the first one's picks the moves."""
+        cluster = Cluster(self.kernel, self.memory, len(members), log)
+        for block, schedule in zip(members, schedules, strict=True):
+            BlockMachine(cluster, schedule, block, Trace(block, trace))
+        scheduler = Scheduler(cluster, schedules[0], self.max_steps)
+        for machine in cluster.machines:
+            scheduler.spawn(self._root(machine), self.kernel.function.body)
+        scheduler.run()
+        return cluster
+
+    def _root(self, machine: BlockMachine) -> ThreadGroup:
+        """Return all threads of a block, before its first statement."""
+        function = self.kernel.function
+        root = ThreadGroup(function.threads, function.location, None)
+        root.machine, root.key = machine, (machine.rank,)
+        root.scalars = dict(self.scalars)
+        root.builtins = _builtins(function, machine, self.grid)
+        return root
 
 
 def _array(param: ir.Param, value: Argument) -> NDArray[Any]:
@@ -166,7 +196,8 @@ def _builtins(function: ir.Function, machine: BlockMachine, grid: Block) -> dict
     return names
 
 
-def _schedule(choice: str | Callable[[Random], Schedule]) -> Callable[[Random], Schedule]:
+def named(choice: str | Callable[[Random], Schedule]) -> Callable[[Random], Schedule]:
+    """Return what makes a schedule of a random generator."""
     if not isinstance(choice, str):
         return choice
     if choice not in SCHEDULES:

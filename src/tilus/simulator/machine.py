@@ -17,6 +17,8 @@ from tilus.simulator.barriers import IssuedBarrier, MBarrier, Signal, ThreadBarr
 from tilus.simulator.clocks import Atoms, Clock, Knowledge, Mark
 from tilus.simulator.engines import Effect, EffectWait, Engines
 from tilus.simulator.group import Block, ThreadGroup
+from tilus.simulator.log import Kind as Operation
+from tilus.simulator.log import Log
 from tilus.simulator.memory import Geometry, GlobalMemory, SharedMemory
 from tilus.simulator.schedule import Schedule, Work
 from tilus.simulator.shadow import Shadow
@@ -33,6 +35,7 @@ class Cluster:
     kernel: ir.Kernel
     memory: GlobalMemory
     size: int
+    log: Log | None = None
     machines: list[BlockMachine] = field(default_factory=list)
     knowledge: Knowledge = field(init=False)
     barrier: ThreadBarrier = field(init=False)
@@ -48,7 +51,7 @@ class BlockMachine:
 
     def __init__(self, cluster: Cluster, schedule: Schedule, block: Block, trace: Trace) -> None:
         self.block, self.rank, self.trace = block, len(cluster.machines), trace
-        self.schedule = schedule
+        self.schedule, self.cycles = schedule, 0.0
         self.work = Work()
         self.signal: Signal | None = None
         self.engines = Engines()
@@ -86,12 +89,16 @@ class BlockMachine:
         atoms = self._atoms
         mark = self._known.step(atoms)
         self.agent = self._agent(mark, self._known.common(atoms), type(stmt).__name__)
+        if self._cluster.log:
+            self._cluster.log.act(mark)
         self._tiles.touch(stmt, self.agent)
 
     def land(self, effect: Effect, now: float) -> None:
         """Let an effect land."""
         self.enter(effect.group, effect.location, now)
         self._stmt, self.agent = None, effect.agent
+        if self._cluster.log:
+            self._cluster.log.act(effect.agent.mark)
         self.engines.land(effect)
 
     def knowledge(self) -> Clock:
@@ -235,6 +242,7 @@ class BlockMachine:
         target = self._barrier(barrier, rank)
         self._visit(rank)
         self._signal(barrier, target, target.phase)
+        self._operate(target, "arrive" if count else "expect", target.phase, self.agent)
         target.release(self._known.release(self._atoms))
         target.arrive(count, expect_bytes)
 
@@ -244,6 +252,7 @@ class BlockMachine:
         self._visit(issued.rank if issued else None)
         issued_in = issued.phase if issued else target.phase
         self._signal(barrier, target, issued_in)
+        self._operate(target, "bytes", target.phase, self.agent)
         target.release(self._completed())
         target.complete(nbytes, issued_in)
 
@@ -263,6 +272,7 @@ class BlockMachine:
         target.waits[self.agent] = awaited
 
         def passed() -> None:
+            self._operate(target, "wait", awaited, agent)
             clock = target.released.get(target.waits.pop(agent))
             if clock is not None:
                 self._known.acquire(atoms, clock)
@@ -343,6 +353,10 @@ class BlockMachine:
         clock.before.join(self.agent.clock.before)
         clock.before.done |= mark.bit
         return clock
+
+    def _operate(self, barrier: MBarrier, kind: Operation, phase: int, agent: Agent) -> None:
+        if self._cluster.log:
+            self._cluster.log.operate(barrier, kind, phase, agent)
 
     def _signal(self, barrier: ir.Barrier, target: MBarrier, phase: int) -> None:
         self.signal = Signal(target.label, target.index, phase, len(barrier.array))

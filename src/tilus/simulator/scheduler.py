@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NoReturn
 
 from tilus import ir
 from tilus.errors import SimulationError
 from tilus.simulator import leaving
 from tilus.simulator.engines import Effect, EffectWait
-from tilus.simulator.group import Block, ThreadGroup
+from tilus.simulator.group import ThreadGroup
 from tilus.simulator.interpreter import JOIN, Interpreter
 from tilus.simulator.machine import Cluster
 from tilus.simulator.schedule import Schedule
@@ -38,19 +38,24 @@ class Scheduler:
         group.coroutine = self._interpreter.run(group, body)
         self._groups.append(group)
 
-    def run(self) -> Mapping[Block, float]:
-        """Run until all groups have ended; return the cycles of each block."""
+    def run(self) -> None:
+        """Run until all groups have ended, and say so to their machines."""
         while self._groups:
             self._wake()
             moves: list[Move] = [g for g in self._groups if g.wait is None]
             moves += self._landable()
             if not moves:
                 self._deadlock()
-            self._perform(self._schedule.pick(moves, self._needed))
+            self._perform(self._pick(moves))
         self._end()
-        machines = self._cluster.machines
-        times = {m.block: [g.time for g in self._ended if g.machine is m] for m in machines}
-        return {block: max(ends) for block, ends in times.items()}
+        for group in self._ended:
+            group.machine.cycles = max(group.machine.cycles, group.time)
+
+    def _pick(self, moves: list[Move]) -> Move:
+        chosen = self._schedule.pick(moves, self._needed)
+        if self._cluster.log:
+            self._cluster.log.move(tuple(move.key for move in moves), chosen.key)
+        return chosen
 
     def _landable(self) -> list[Effect]:
         return [e for machine in self._cluster.machines for e in machine.engines.landable()]
@@ -113,7 +118,7 @@ class Scheduler:
         for machine in self._cluster.machines:
             leaving.check_effects(machine)
         while effects := self._landable():
-            self._perform(self._schedule.pick(list(effects), self._needed))
+            self._perform(self._pick(list(effects)))
         for machine in self._cluster.machines:
             leaving.check_bytes(machine)
             leaving.check_loads(machine)

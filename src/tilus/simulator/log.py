@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The moves of one execution of a cluster, and which of them would not commute.
+
+Groups and engines meet at mbarriers alone, and no decision of a kernel depends on data. What could
+come out otherwise in another order of moves is which phase of a barrier an arrival or a copy's
+bytes count in, and which phase a wait finds; see the design page "The judge".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tilus.simulator.access import Agent
+from tilus.simulator.barriers import MBarrier
+from tilus.simulator.clocks import Mark
+from tilus.simulator.group import Key
+
+Kind = Literal["arrive", "expect", "bytes", "wait"]
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """What move number ``move`` did to a barrier.
+
+    ``phase``: the one that it counts in, or whose end a wait has seen. ``expect`` announces bytes
+    without an arrival.
+    """
+
+    move: int
+    kind: Kind
+    phase: int
+    agent: Agent
+
+    def before(self, other: Operation) -> bool:
+        """Say whether this comes before the other in every order of moves."""
+        return self.agent.mark.known(other.agent.clock.before)
+
+
+@dataclass
+class Log:
+    """What was possible at each move, what was chosen, and what happened at barriers."""
+
+    possible: list[tuple[Key, ...]] = field(default_factory=list)
+    chosen: list[Key] = field(default_factory=list)
+    marks: list[Mark | None] = field(default_factory=list)
+    at: dict[MBarrier, list[Operation]] = field(default_factory=lambda: defaultdict(list))
+
+    def move(self, possible: tuple[Key, ...], chosen: Key) -> None:
+        """Begin a move."""
+        self.possible.append(possible)
+        self.chosen.append(chosen)
+        self.marks.append(None)
+
+    def act(self, mark: Mark) -> None:
+        """Say as what clocks know the current move."""
+        if self.marks:
+            self.marks[-1] = mark
+
+    def operate(self, barrier: MBarrier, kind: Kind, phase: int, agent: Agent) -> None:
+        """Note what the current move does to a barrier."""
+        self.at[barrier].append(Operation(len(self.chosen) - 1, kind, phase, agent))
+
+    def hazards(self) -> Iterator[tuple[Operation, Operation]]:
+        """Yield pairs of moves, the earlier first, that nothing orders and whose order matters."""
+        for barrier, operations in self.at.items():
+            yield from _hazards(barrier, operations)
+
+
+def _hazards(
+    barrier: MBarrier, operations: list[Operation]
+) -> Iterator[tuple[Operation, Operation]]:
+    counted: defaultdict[int, list[Operation]] = defaultdict(list)
+    for op in operations:
+        if op.kind != "wait":
+            counted[op.phase].append(op)
+    for op in operations:
+        last, now, following = (counted[op.phase + i] for i in (-1, 0, 1))
+        # It could have come before what ended the last phase: counted, or found another phase.
+        yield from ((x, op) for x in last if not x.before(op))
+        # The next phase could have ended before it.
+        overtaken = op.kind == "wait" and barrier.phase > op.phase + 1
+        if overtaken and not any(op.before(x) for x in following):
+            yield from ((op, x) for x in following if x.move > op.move)
+        # Its phase could have ended without it.
+        if op.kind == "expect" and not any(op.before(x) for x in now if x.kind == "arrive"):
+            yield from ((op, x) if op.move < x.move else (x, op) for x in now if x is not op)
