@@ -35,6 +35,7 @@ ITEMS = [  # what the gallery must hold
     "staging rewritten before the read-wait",
     "consumer group at warps 1-4",
     "empty barrier that ignores the cluster peer",
+    "a block that leaves while its peer still signals it",
     "a peer's barrier used before the cluster sync",
 ]
 MUTANTS = mutants.mutants().values()

@@ -14,10 +14,12 @@ def check_effects(machine: BlockMachine) -> None:
 
 
 def check_loads(machine: BlockMachine) -> None:
-    """Refuse copies that have landed, but nobody has waited for."""
+    """Refuse copies that have landed here, but nobody has waited for; what lands in a peer is the
+    peer's to wait for."""
     known = machine.knowledge()
     for effect in machine.engines.loads:
-        if not effect.agent.mark.known(known):
+        here = all(barrier.rank == machine.rank for barrier in effect.barriers)
+        if here and not effect.agent.mark.known(known):
             _refuse(machine, effect, "never waited for")
 
 
@@ -38,9 +40,10 @@ def check_visits(machine: BlockMachine, cluster: Cluster) -> None:
     for agent in machine.visited:
         if not agent.mark.known(known):
             missing = f"block {machine.block} does not wait for {agent.noun} before it ends"
+            signals = f", to signal {' or '.join(agent.signals)}" if agent.signals else ""
             message = (
                 f"block {machine.block} may end while {agent.role} of block {agent.block} still "
-                f"comes to its shared memory by {agent.noun}: {missing}"
+                f"comes to its shared memory by {agent.noun}{signals}: {missing}"
             )
             first = agent.facts() | {"kind": "write"}
             second = {"block": machine.block, "kind": "exit"}
