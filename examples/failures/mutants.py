@@ -26,14 +26,11 @@ import numpy as np
 from tilus import Script, compiler, ir, loader, simulator
 from tilus.cli.kernels import constants
 from tilus.cli.simulate import make_arrays
-from tilus.errors import LanguageError, Location, SimulationError, TilusError
+from tilus.errors import LanguageError, Location, TilusError
 from tilus.launch.backends import memory
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-SEEDS = 20
-FIXED = "timed", "early", "late"
-"""Schedules that no seed changes."""
 REFUSED = "refused"
 """The verdict on a kernel that is not even built."""
 VERDICTS = {
@@ -108,11 +105,15 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a kernel got: a verdict, '' for none, the message, and the texts of the lines in it."""
+    """What a kernel got: a verdict, '' for none, the message, and the texts of the lines in it.
+
+    ``how`` says which schedule shows it; where there is no verdict, how sure that is.
+    """
 
     verdict: str
     message: str = ""
     lines: Sequence[str] = ()
+    how: str = ""
 
     def faults(self, mutant: Mutant) -> list[str]:
         """Return in which ways this is not the diagnosis that a mutant must get."""
@@ -228,31 +229,31 @@ def diagnose(mutant: Mutant, folder: Path) -> Diagnosis:
     return judge(write(mutant, folder), case)
 
 
-def judge(path: Path, case: Case, seeds: int = SEEDS) -> Diagnosis:
-    """Let the simulator judge the kernel in a file under its schedules, ``seeds`` random ones among
-    them.
+def judge(path: Path, case: Case) -> Diagnosis:
+    """Let the simulator judge the kernel in a file.
 
     A kernel that gets no verdict and yet computes something else than its ``reference`` gets the
     verdict ``"wrong"``.
     """
     try:
         script, kernel = lower(path, case)
-        for schedule, seed in [*((s, 0) for s in FIXED), *(("random", s) for s in range(seeds))]:
-            flat, arrays = operands(script, kernel, case)
-            simulator.run(kernel, flat, schedule=schedule, seed=seed)
-            if not right(script, case, arrays):
-                return Diagnosis("wrong")
     except LanguageError as error:
         return _told(REFUSED, error, path, error.location)
-    except SimulationError as error:
-        return _told(error.verdict, error, path, error.facts)
-    return Diagnosis("")
+    flat, arrays = operands(script, kernel, case)
+    found = simulator.judge(kernel, flat)
+    if found.error:
+        how = f"schedule {found.schedule}" + (f", seed {found.seed}" if found.seed else "")
+        return _told(found.verdict or "", found.error, path, found.facts, how)
+    simulator.run(kernel, flat)
+    return Diagnosis("" if right(script, case, arrays) else "wrong", how=found.message)
 
 
-def _told(verdict: str, error: TilusError, path: Path, places: object) -> Diagnosis:
+def _told(verdict: str, error: TilusError, path: Path, places: object, how: str = "") -> Diagnosis:
     message = f"{type(error).__name__}: {error}".replace(str(path), path.name)
     text = path.read_text(encoding="utf-8").splitlines()
-    return Diagnosis(verdict, message, [text[n - 1].strip() for n in sorted(set(_numbers(places)))])
+    return Diagnosis(
+        verdict, message, [text[n - 1].strip() for n in sorted(set(_numbers(places)))], how
+    )
 
 
 def _numbers(facts: object) -> Iterator[int]:

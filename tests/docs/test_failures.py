@@ -46,7 +46,7 @@ def record(mutant: dict[str, Any], kernel: dict[str, Any] | None = None) -> dict
 
 def build(root: Path, text: str, made: dict[str, Any] | None = None) -> str:
     """Build one page in a project of its own; return its text."""
-    (root / "docs").mkdir()
+    (root / "docs").mkdir(parents=True)
     (root / "docs" / "index.rst").write_text(f"Page\n====\n\n{text}\n", encoding="utf-8")
     if made:
         (root / "data").mkdir()
@@ -81,7 +81,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     every = mutants.mutants().values()
     chosen = {m.verdict: m for m in reversed(every)} | {"deadlock": MUTANT}
     monkeypatch.setattr(mutants, "mutants", lambda: {m.id: m for m in chosen.values()})
-    monkeypatch.setattr(failures, "diagnosed", lambda mutant, folder: f"told of {mutant.id}")
+    monkeypatch.setattr(
+        failures,
+        "diagnosed",
+        lambda mutant, _: mutants.Diagnosis(
+            mutant.verdict, f"told of {mutant.id}", (), "schedule x"
+        ),
+    )
 
 
 def test_a_page_has_patch_diagnosis_and_says_that_nothing_was_run(
@@ -92,7 +98,7 @@ def test_a_page_has_patch_diagnosis_and_says_that_nothing_was_run(
     assert "Not run on a GPU yet: there is no record plots/data/failures.json." in html
     assert html.count("On the GPU: not run on a GPU yet.") == 3
     assert html.count("On the GPU: never runs.") == 1
-    assert MUTANT.title in html
+    assert MUTANT.title in html and "simulated, schedule x" in html
 
 
 @pytest.mark.parametrize(
@@ -167,3 +173,12 @@ def test_a_patch_that_no_longer_fits_ends_the_build(
 def test_a_verdict_that_no_mutant_has_ends_the_build(tmp_path: Path) -> None:
     with pytest.raises(ExtensionError, match="no mutant has the verdict 'fine'"):
         build(tmp_path, ".. failures:: fine")
+
+
+def test_a_correct_kernel_that_gets_a_verdict_ends_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "proved: no order of moves has a verdict" in build(tmp_path, ".. failures-kernels::")
+    monkeypatch.setattr(mutants, "judge", lambda *_: mutants.Diagnosis("race", "a message"))
+    with pytest.raises(ExtensionError, match=r"matmul_v0\.py gets the verdict .*a message"):
+        build(tmp_path / "second", ".. failures-kernels::")

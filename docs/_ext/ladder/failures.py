@@ -5,6 +5,7 @@
 
     .. failures-table::        all of them, with what a GPU and compute-sanitizer made of them
     .. failures:: deadlock     a section for each that has this verdict
+    .. failures-kernels::      the correct kernels, and how sure it is that they get none
 
 The mutants are those of ``examples/failures``. The build breaks each anew and judges it; it ends
 where a patch no longer fits, or where a mutant gets another diagnosis than the table has for it.
@@ -25,12 +26,13 @@ from sphinx.util.docutils import SphinxDirective
 
 from ladder import found
 from ladder.gallery import sources
+from ladder.numbers import table
 from tilus.errors import TilusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mutants import Mutant
+    from mutants import Diagnosis, Kernel, Mutant
     from sphinx.application import Sphinx
 
 RECORD = "failures"
@@ -124,8 +126,8 @@ def now() -> Mapping[str, Any]:
     return outcomes.sources()
 
 
-def diagnosed(mutant: Mutant, folder: Path) -> str:
-    """Break a kernel, have it judged, and return the message; raise where it is not the one that
+def diagnosed(mutant: Mutant, folder: Path) -> Diagnosis:
+    """Break a kernel, have it judged, and return the diagnosis; raise where it is not the one that
     the mutant must get."""
     try:
         diagnosis = mutants.diagnose(mutant, folder)
@@ -134,7 +136,7 @@ def diagnosed(mutant: Mutant, folder: Path) -> str:
     if faults := diagnosis.faults(mutant):
         said = diagnosis.message or "no message"
         raise ExtensionError(f"{mutant.id} is misjudged: {'; '.join(faults)}\n{said}")
-    return diagnosis.message
+    return diagnosis
 
 
 class _OfMutants(SphinxDirective):
@@ -218,7 +220,7 @@ class Failures(_OfMutants):
         with mutants.folder() as folder:
             return [self.section(mutant, diagnosed(mutant, folder), hardware) for mutant in chosen]
 
-    def section(self, mutant: Mutant, message: str, hardware: Hardware) -> nodes.section:
+    def section(self, mutant: Mutant, told: Diagnosis, hardware: Hardware) -> nodes.section:
         """Return a mutant's section: why, the patch, the diagnosis, and the hardware's say."""
         made = nodes.section(ids=[mutant.id], names=[f"failure-{mutant.id}"])
         self.state.document.note_explicit_target(made, made)
@@ -227,8 +229,8 @@ class Failures(_OfMutants):
         diff = mutants.shown(mutant)
         body = [
             nodes.literal_block(diff, diff, language="diff"),
-            nodes.literal_block(message, message, language="none"),
-            found.badge("simulated", "simulated"),
+            nodes.literal_block(told.message, told.message, language="none"),
+            found.badge("simulated", ", ".join(filter(None, ("simulated", told.how)))),
         ]
         made += nodes.container("", *body, classes=["diagnosis"])
         alone, tools = hardware.alone(mutant), hardware.tools(mutant)
@@ -241,7 +243,26 @@ class Failures(_OfMutants):
         return made
 
 
+class FailuresKernels(_OfMutants):
+    """The correct kernels, judged as the mutants are; one with a verdict ends the build."""
+
+    def run(self) -> list[nodes.Node]:
+        self.depend()
+        rows = [(kernel.called, self.judged(kernel)) for kernel in mutants.kernels().values()]
+        label = found.badge("simulated", "simulated")
+        return [nodes.container("", table(("Kernel", "Verdict"), rows), label)]
+
+    @staticmethod
+    def judged(kernel: Kernel) -> str:
+        """Return how sure it is that a kernel gets no verdict."""
+        diagnosis = mutants.judge(kernel.path, kernel.simulator)
+        if diagnosis.verdict:
+            raise ExtensionError(f"{kernel.file} gets the verdict {diagnosis}")
+        return diagnosis.how
+
+
 def setup(app: Sphinx) -> None:
     """Register the directives."""
     app.add_directive("failures-table", FailuresTable)
     app.add_directive("failures", Failures)
+    app.add_directive("failures-kernels", FailuresKernels)
