@@ -116,15 +116,15 @@ function stepper(figure) {
       lines.get(number).classList.add("at");
       lines.get(number).querySelector(".tags").append(tag);
     });
-    const acting = actors.findLast(([, , , ran]) => ran.length) ?? actors.find(([, , line]) => line);
+    const acting = actors.find(([, , , ran]) => ran.length) ?? actors.find(([, , number]) => number);
     if (acting) reveal(lines.get(acting[2] ?? acting[3][0]));
   }
 
-  /** Scroll the source, and nothing else, until a line is in its middle. */
+  /** Scroll the source, and nothing else, to a line that cannot be seen. */
   function reveal(line) {
-    const box = line.closest("pre");
-    const below = line.getBoundingClientRect().top - box.getBoundingClientRect().top;
-    box.scrollTop += below - box.clientHeight / 2;
+    const box = line.closest("pre").getBoundingClientRect();
+    const { top, bottom } = line.getBoundingClientRect();
+    if (top < box.top || bottom > box.bottom) line.closest("pre").scrollTop += top - box.top - box.height / 2;
   }
 
   function go(step) {
@@ -180,7 +180,7 @@ function stepper(figure) {
     if (Math.abs(way) > 30) go(at + (way < 0 ? 1 : -1));
   });
 
-  /** Put the playhead over the lanes, and keep the text's box as high as its longest text. */
+  /** Put the playhead over the lanes, and keep the text's box as high as nearly all texts need. */
   function fit() {
     find(".head-area").style.left = `${find(".track .lane").offsetLeft}px`;
     const story = find(".story");
@@ -193,7 +193,8 @@ function stepper(figure) {
       return probe.offsetHeight;
     });
     probe.remove();
-    story.style.minHeight = `${Math.max(...heights)}px`;
+    heights.sort((a, b) => a - b);
+    story.style.minHeight = `${heights[Math.floor(0.9 * last)]}px`;
   }
 
   find(".strip").hidden = true;

@@ -73,6 +73,7 @@ def test_nothing_changes_between_two_steps(version: str) -> None:
     for change in changes:
         assert any(step.begin <= change <= step.time for step in run.steps), change
     assert all(a.time <= b.begin for a, b in pairwise(run.steps))
+    assert all(step.begin <= a.start <= a.end <= step.time for step in run.steps for a in step.acts)
 
 
 @each
@@ -105,6 +106,29 @@ def announced(run: moments.Run, event: Event) -> float:
     """Return the bytes of the copies that an arrival announces."""
     copies = sum(e.amount for e in run.events if e.kind == "copy" and e.tile == event.tile)
     return copies if event.what == moments.EXPECT else 0
+
+
+@each
+def test_it_begins_with_an_empty_ring_and_goes_through_every_state(version: str) -> None:
+    states = [[state for state, _, _ in scene["stages"]] for scene in shown(version)]
+    assert set(states[0]) == {"empty"} and {x for row in states for x in row} == set(NEXT)
+    moods = {
+        lane: mood
+        for lane, (mood, *_) in zip(block(version).roles, shown(version)[0]["actors"], strict=False)
+    }
+    assert version == "v2" or moods["warps 0-3"] == "wait"
+
+
+def test_a_stage_is_spent_longer_in_v5_as_its_page_says() -> None:
+    assert spent("v5") > 2 * spent("v4") > 0
+
+
+def spent(version: str) -> float:
+    """Return the longest time from the last read of a tile until its stage is given back."""
+    run = block(version)
+    tiles = range(stepper.TILES)
+    read = {t: max(e.end for e in run.events if e.tile == t and e.reads) for t in tiles}
+    return max(run.given_back(t % run.depth, t) - read[t] for t in tiles)
 
 
 @each
