@@ -58,8 +58,11 @@ async function look(page, path, scheme, viewport) {
   const size = (await Promise.all(parts)).reduce((sum, part) => sum + part, 0);
   if (size > LIMIT) fault(`${size} bytes compressed, over ${LIMIT}`);
   // In the light theme wide, in the dark one narrow.
-  const one = VIEWPORTS[SCHEMES.indexOf(scheme)];
-  if (viewport === one && (await page.locator(".stepper").count())) await step(page, fault);
+  const one = viewport === VIEWPORTS[SCHEMES.indexOf(scheme)];
+  if (one && (await page.locator(".stepper").count())) {
+    await step(page, fault);
+    if (scheme === "dark") await squeeze(page, fault);
+  }
   await page.evaluate(unfold);
   for (const found of await page.evaluate(inspect, scheme)) fault(found);
   await page.addScriptTag({ path: axe });
@@ -77,44 +80,63 @@ async function look(page, path, scheme, viewport) {
 /** Use the figure that steps through a block: keys, buttons, the slider, a tap, a swipe, paper. */
 async function step(page, fault) {
   const expect = (condition, complaint) => condition || fault(`stepper: ${complaint}`);
-  const find = (selector) => page.locator(`.stepper ${selector}`);
   const see = () => page.evaluate(shown);
-  const count = (await see()).steps;
   const press = async (key) => (await page.keyboard.press(key), see());
-  expect(!(await find(".strip").isVisible()), "the strip is shown beside the player");
-  await find(".player").focus();
+  const use = (how, ...where) => page.evaluate(how, where).then(see);
+  expect(!(await see()).strip, "the strip is shown beside the player");
+  await use(focus, ".player");
   const end = await press("End");
-  expect(end.at === count && end.story.endsWith("The block ends."), `End goes to step ${end.at}`);
+  expect(end.at === end.steps && end.story.endsWith("The block ends."), `End goes to step ${end.at}`);
   expect(end.stages.every((state) => state === "empty"), `it ends with stages ${end.stages}`);
-  expect((await press("ArrowRight")).at === count, "there is a step behind the last one");
+  expect((await press("ArrowRight")).at === end.steps, "there is a step behind the last one");
   const start = await press("Home");
   const second = await press("ArrowRight");
   expect(start.at === 1 && second.at === 2, `Home goes to ${start.at}, the next is ${second.at}`);
   expect(second.story !== start.story && second.numbers !== start.numbers, "a step shows nothing new");
   expect(second.stages[0] === "filling", `after the first load stage 0 is ${second.stages[0]}`);
   expect(second.line, "the line of the role that acts cannot be seen");
-  await find('[data-go="next"]').click();
-  expect((await see()).at === 3, "a button does not step");
-  await find("input").focus();
+  expect((await use(click, '[data-go="next"]')).at === 3, "a button does not step");
+  await use(focus, "input");
   expect((await press("ArrowLeft")).at === 2, "the slider does not step");
-  await find(".track .lane").first().click({ position: { x: 1, y: 3 } });
-  expect((await see()).at === 1, "a tap on the timeline does not go there");
-  await find(".chapters button").nth(3).click();
-  const middle = await see();
+  expect((await use(click, ".track .lane")).at === 1, "a tap on the timeline does not go there");
+  const middle = await use(click, ".chapters button:nth-child(4)");
   expect(new Set(middle.stages).size > 1, `in full swing all stages are ${middle.stages[0]}`);
-  await find(".swipe").evaluate(swipe);
-  expect((await see()).at === middle.at + 1, "a swipe does not step");
-  await find(".player").focus();
+  expect((await use(swipe)).at === middle.at + 1, "a swipe does not step");
+  await use(focus, ".player");
   expect((await press(" ")).playing, "space does not play");
   expect(!(await press(" ")).playing, "space does not pause");
+}
+
+/** Look at the figure on paper, and on a phone smaller than the viewports. */
+async function squeeze(page, fault) {
   await page.emulateMedia({ media: "print" });
-  expect(await find(".strip").isVisible(), "paper does not have the strip");
+  if (!(await page.evaluate(shown)).strip) fault("stepper: paper does not have the strip");
   await page.emulateMedia({ media: "screen" });
   const size = page.viewportSize();
-  await page.setViewportSize({ ...size, width: Math.min(size.width, 320) });
-  const wide = await page.locator(".stepper").evaluate(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth);
-  expect(!wide, "it is wider than a small phone");
+  await page.setViewportSize({ ...size, width: 320 });
+  const wide = await page.locator(".stepper").evaluate((box) => box.scrollWidth > box.clientWidth);
+  if (wide) fault("stepper: it is wider than a small phone");
   await page.setViewportSize(size);
+}
+
+/** Runs in the page: give the focus to a part of the figure. */
+function focus([part]) {
+  document.querySelector(`.stepper ${part}`).focus();
+}
+
+/** Runs in the page: click on a part of the figure, at its left end. */
+function click([part]) {
+  const element = document.querySelector(`.stepper ${part}`);
+  const { left, top } = element.getBoundingClientRect();
+  element.dispatchEvent(new MouseEvent("click", { clientX: left + 1, clientY: top + 1, bubbles: true }));
+}
+
+/** Runs in the page: a finger that moves over the ring to the left. */
+function swipe() {
+  const ring = document.querySelector(".stepper .swipe");
+  const at = (type, clientX) => new PointerEvent(type, { clientX, bubbles: true });
+  ring.dispatchEvent(at("pointerdown", 200));
+  ring.dispatchEvent(at("pointerup", 120));
 }
 
 /** Runs in the page: what the figure shows. */
@@ -127,19 +149,13 @@ function shown() {
   return {
     at,
     steps,
+    strip: document.querySelector(".stepper .strip").checkVisibility(),
     story: text(".story p"),
     stages: part(".stage .state").map((state) => state.textContent),
     numbers: text(".barriers td"),
     line: !box.height || part(".line.at").some((line) => inside(line.getBoundingClientRect())),
     playing: part(".pause").some((bar) => getComputedStyle(bar).display !== "none"),
   };
-}
-
-/** Runs in the page: a finger that moves to the left. */
-function swipe(element) {
-  const at = (type, clientX) => new PointerEvent(type, { clientX, bubbles: true });
-  element.dispatchEvent(at("pointerdown", 200));
-  element.dispatchEvent(at("pointerup", 120));
 }
 
 /** Runs in the page: open everything that is folded, since a reader may. */
