@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from tilus.errors import SimulationError
 from tilus.simulator.engines import LANES, Effect
 from tilus.simulator.machine import BlockMachine, Cluster
 
@@ -42,12 +43,14 @@ def check_visits(machine: BlockMachine, cluster: Cluster) -> None:
             missing = f"block {machine.block} does not wait for {agent.noun} before it ends"
             signals = f", to signal {' or '.join(agent.signals)}" if agent.signals else ""
             message = (
-                f"block {machine.block} may end while {agent.role} of block {agent.block} still "
-                f"comes to its shared memory by {agent.noun}{signals}: {missing}"
+                f"{agent.location}: block {machine.block} may end while {agent.role} of block "
+                f"{agent.block} still comes to its shared memory by {agent.noun}{signals}: "
+                f"{missing}"
             )
             first = agent.facts() | {"kind": "write"}
             second = {"block": machine.block, "kind": "exit"}
-            machine.fail("race", message, first=first, second=second, missing=missing)
+            facts = agent.facts() | {"first": first, "second": second, "missing": missing}
+            raise SimulationError("race", message, **facts)
 
 
 def _refuse(machine: BlockMachine, effect: Effect, state: str) -> None:

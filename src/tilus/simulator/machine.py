@@ -240,7 +240,7 @@ class BlockMachine:
         self, barrier: ir.Barrier, count: int, expect_bytes: int = 0, *, rank: int | None = None
     ) -> None:
         target = self._barrier(barrier, rank)
-        self._visit(rank)
+        self._visit(rank, target)
         self._signal(barrier, target, target.phase)
         self._operate(target, "arrive" if count else "expect", target.phase, self.agent)
         target.release(self._known.release(self._atoms))
@@ -249,7 +249,7 @@ class BlockMachine:
     def complete_bytes(self, barrier: ir.Barrier, nbytes: int) -> None:
         issued = barrier if isinstance(barrier, IssuedBarrier) else None
         target = self._barrier(barrier, issued.rank if issued else None)
-        self._visit(issued.rank if issued else None)
+        self._visit(issued.rank if issued else None, target)
         issued_in = issued.phase if issued else target.phase
         self._signal(barrier, target, issued_in)
         self._operate(target, "bytes", target.phase, self.agent)
@@ -316,12 +316,11 @@ class BlockMachine:
             self.fail("protocol", f"rank of a block of the cluster {rule}", rank=rank)
         return self._cluster.machines[rank]
 
-    def _visit(self, rank: int | None) -> BlockMachine:
-        """Return the block of a rank, which must be there as long as it is visited."""
+    def _visit(self, rank: int | None, target: MBarrier) -> None:
+        """Remember that a block must be there as long as its barrier is signalled."""
         home = self._peer(rank)
         if home is not self:
-            home.visited.append(self.agent)
-        return home
+            home.visited.append(replace(self.agent, signals=(target.label,)))
 
     def _barrier(self, barrier: ir.Barrier, rank: int | None = None) -> MBarrier:
         array, index, home = barrier.array, int(self.value(barrier.index)), self._peer(rank)
