@@ -59,18 +59,20 @@ __device__ __forceinline__ unsigned long long trace_begin(unsigned long long buf
   return buffer + 32 + threadIdx.x * segment;
 }""",
     """\
-/* No branch: WGMMA wants its warps together. */
+/* No branch: WGMMA wants its warps together. `count` may share its register with an input of the
+   same value, so it is written last. */
 __device__ __forceinline__ void trace_event(unsigned long long trace, unsigned &count, bool writes,
                                             unsigned what, unsigned begun, unsigned where,
                                             unsigned most) {
-  asm volatile("{ .reg .pred p, q; .reg .u64 at; .reg .u32 ended;\\n"
+  asm volatile("{ .reg .pred p, q; .reg .u64 at; .reg .u32 ended, n;\\n"
                "mov.u32 ended, %%clock;\\n"
                "setp.ne.u32 p, %1, 0;\\n"
                "setp.lt.and.u32 q, %0, %6, p;\\n"
-               "@p add.u32 %0, %0, 1;\\n"
-               "mad.wide.u32 at, %0, 16, %2;\\n"
+               "add.u32 n, %0, 1;\\n"
+               "mad.wide.u32 at, n, 16, %2;\\n"
                "@q st.global.v4.u32 [at], {%3, %4, ended, %5};\\n"
-               "@p st.global.u32 [%2], %0; }"
+               "@p st.global.u32 [%2], n;\\n"
+               "@p mov.u32 %0, n; }"
                : "+r"(count)
                : "r"((unsigned)(writes && trace)), "l"(trace), "r"(what), "r"(begun), "r"(where),
                  "r"(most)
