@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ladder import (
+    agreement,
     charts,
     costs,
     diagnosis,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 def setup(app: Sphinx) -> dict[str, object]:
     """Register every part."""
     for part in (
+        agreement,
         excerpt,
         numbers,
         evidence,
