@@ -7,7 +7,7 @@ On a page: ``.. chart:: timelines.v3`` with ``:badge: simulated`` draws V2 above
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -74,25 +74,33 @@ def busy(result: Result) -> float:
 def draw(name: str, versions: Sequence[str], tiles: int = simulated.TILES) -> None:
     """Draw ``versions`` below each other, in the colours of the page ``name``."""
     results = [simulated.run(version, tiles) for version in versions]
-    panels, end = [rows(r) for r in results], 1.02 * max(r.cycles for r in results)
-    heights = [sum(row.height for row in panel) for panel in panels]
+    panels = {v.upper(): rows(r) for v, r in zip(versions, results, strict=True)}
+    end = 1.02 * max(r.cycles for r in results)
+    below_each_other(name, panels, end, "simulated cycles since the block began")
+
+
+def below_each_other(
+    name: str, panels: Mapping[str, Sequence[Row]], end: float, label: str
+) -> None:
+    """Draw timelines by their titles on one axis of time, which goes from 0 to ``end``."""
+    heights = [sum(row.height for row in panel) for panel in panels.values()]
     with theme(name) as colours:
         figure, axes = plt.subplots(
-            len(versions),
+            len(panels),
             figsize=(WIDTH, 0.75 + sum(0.27 * h + 0.3 for h in heights)),
             height_ratios=heights,
             sharex=True,
             squeeze=False,
             layout="constrained",
         )
-        for ax, version, panel in zip(axes[:, 0], versions, panels, strict=True):
+        for ax, (title, panel) in zip(axes[:, 0], panels.items(), strict=True):
             ax.set_xlim(0, end)
-            _panel(ax, version, panel, colours)
-        axes[-1, 0].set_xlabel("simulated cycles since the block began")
+            _panel(ax, title, panel, colours)
+        axes[-1, 0].set_xlabel(label)
         figure.legend(handles=_kinds(colours), loc="outside upper center", ncols=4, handlelength=1)
 
 
-def _panel(ax: Axes, version: str, panel: list[Row], colours: Theme) -> None:
+def _panel(ax: Axes, title: str, panel: Sequence[Row], colours: Theme) -> None:
     ticks, y = [], 0.0
     for row in panel:
         for event in row.events:
@@ -103,7 +111,7 @@ def _panel(ax: Axes, version: str, panel: list[Row], colours: Theme) -> None:
             ax.axhline(y, color=colours.faint, lw=0.6)
     ax.set_yticks(ticks, [row.label for row in panel], fontsize=8.5)
     ax.set_ylim(y, 0)
-    ax.set_title(version.upper(), loc="left", fontweight="bold", fontsize=10, pad=3)
+    ax.set_title(title, loc="left", fontweight="bold", fontsize=10, pad=3)
     ax.tick_params(axis="x", length=2)
 
 

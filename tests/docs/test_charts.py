@@ -86,8 +86,13 @@ def test_an_edit_behind_a_figure_draws_it_again(project: Path) -> None:
     assert figures(project)["light"] != before["light"]
 
 
-def test_a_chart_of_a_record_that_is_not_there_says_so(project: Path) -> None:
+@pytest.mark.parametrize(("option", "file"), [(":record: v3", "v3"), (":trace: v3", "trace")])
+def test_a_chart_of_a_record_that_is_not_there_says_so(
+    project: Path, option: str, file: str
+) -> None:
     page = project / "docs" / "index.rst"
-    page.write_text(PAGE.replace(":badge: simulated", ":record: v3"), encoding="utf-8")
+    page.write_text(PAGE.replace(":badge: simulated", option), encoding="utf-8")
     assert figures(project) == {}
-    assert "Not measured yet" in (project / "out" / "index.html").read_text(encoding="utf-8")
+    assert f"Not measured yet: there is no record plots/data/{file}.json" in (
+        project / "out" / "index.html"
+    ).read_text(encoding="utf-8")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import against_cublas
+import beside
 import fragment
 import predicted
 import raster
@@ -22,9 +24,10 @@ import shared_map
 import simulated
 import timelines
 from style import THEMES
-from tilus import layout, prediction, records, timeline
+from tilus import layout, prediction, records, timeline, traces
 from tilus.records import Record
 from tilus.simulator import Costs
+from tilus.simulator.engines import LANES
 
 VERSIONS = list(simulated.SCHEDULES)
 DRAWN = [
@@ -97,6 +100,57 @@ def test_every_figure_can_be_drawn(draw: Any) -> None:
         draw(name)
         assert any(ax.has_data() for ax in plt.gcf().axes)
     plt.gcf().canvas.draw()
+
+
+# ---- a GPU's timeline beside the simulator's ----------------------------------------------------
+
+SLOWER = 1.5
+
+
+def recorded(version: str, folder: Path) -> str:
+    """Return the path of a made-up record: a GPU that takes half as long again as the model."""
+    script = simulated.step(version)
+    tiles = beside.WINDOW + 6
+    result = prediction.one_block(script, tiles)
+    lanes = {LANES[engine]: timeline.SEEN[engine] for engine in LANES}
+    events = [
+        replace(e, start=SLOWER * e.start, end=SLOWER * e.end, lane=lanes.get(e.lane, e.lane))
+        for e in result.events
+    ]
+    size = {"m": script.block_m, "n": script.block_n, "k": tiles * script.block_k}
+    entry = {"version": version, "schedule": simulated.SCHEDULES[version], "block": [0, 0, 0]}
+    entry |= {"cycles": SLOWER * result.cycles, **size, **traces.rows(events)}
+    source = {"file": f"examples/hopper_matmul/matmul_{version}.py", "sha256": fixture.NOTHING}
+    data = {"schema": traces.SCHEMA_VERSION, "environment": fixture.environment()}
+    data |= {"sources": {version: source}, "traces": [entry]}
+    traces.write(data, folder / "trace.json")
+    return str(folder / "trace.json")
+
+
+@pytest.mark.parametrize("version", ["v0", "v2", "v5"])
+def test_a_recorded_block_stands_below_the_simulated_one(version: str, tmp_path: Path) -> None:
+    path = recorded(version, tmp_path)
+    getattr(beside, version)("light", path)
+    above, below = plt.gcf().axes
+    assert above.get_title("left") == f"{version.upper()}, simulated"
+    assert "recorded on FIXTURE GPU, 128×128×" in below.get_title("left")
+    labels = [[tick.get_text() for tick in ax.get_yticklabels()] for ax in (above, below)]
+    assert labels[0][:-1] == labels[1][:-1]
+    assert labels[0][-1].startswith("tensor cores") and "until\nseen" in labels[1][-1]
+    assert lengths(below) != lengths(above) and len(lengths(below)) == len(lengths(above))
+    assert below.get_xlim() == above.get_xlim()
+    simulated_step, recorded_step = beside.steps(path, version)
+    assert recorded_step == pytest.approx(SLOWER * simulated_step, rel=0.01)
+
+
+def test_every_tile_that_is_to_be_seen_is_within_the_axis(tmp_path: Path) -> None:
+    path = recorded("v3", tmp_path)
+    beside.draw("dark", path, "v3", tiles=3)
+    narrow = plt.gcf().axes[0].get_xlim()[1]
+    beside.draw("dark", path, "v3", tiles=6)
+    assert narrow < plt.gcf().axes[0].get_xlim()[1]
+    _, gpu, _ = beside.pair(path, "v3")
+    assert narrow == pytest.approx(1.02 * beside.until(gpu, 3))
 
 
 # ---- timelines ----------------------------------------------------------------------------------

@@ -9,7 +9,8 @@
 
        The caption.
 
-With ``:record: v3`` the figure needs that record: the badge says where it comes from. The drawing
+With ``:record: v3`` the figure needs that record, with ``:trace: v3`` the traces of V3: the badge
+says where it comes from. The drawing
 is done by matplotlib's plot directive. It decides by file times whether to draw; our file names
 carry a hash over all that figures depend on, so that a figure of other sources is never taken for
 this one.
@@ -50,12 +51,17 @@ class Chart(SphinxDirective):
         "alt": directives.unchanged_required,
         "badge": directives.unchanged_required,
         "record": directives.unchanged_required,
+        "trace": directives.unchanged_required,
     }
 
     def run(self) -> list[nodes.Node]:
-        record = found.find(self.env, self.options["record"]) if "record" in self.options else None
-        if "record" in self.options and record is None:
-            return [found.not_yet(self.options["record"])]
+        record: found.Found | found.Traced | None = None
+        if "record" in self.options:
+            record = found.find(self.env, self.options["record"])
+        elif "trace" in self.options:
+            record = found.find_trace(self.env, self.options["trace"])
+        if record is None and {"record", "trace"} & self.options.keys():
+            return [found.not_yet(self.options.get("record", found.TRACE))]
         words = self.options.get("badge", "")
         label = record.badge() if record else found.badge(words.partition(" ")[0], words)
         body = self.parse_text_to_nodes(
@@ -66,7 +72,7 @@ class Chart(SphinxDirective):
         )
         return [nodes.container("", *body, caption, classes=["chart"])]
 
-    def plot(self, theme: str, record: found.Found | None) -> str:
+    def plot(self, theme: str, record: found.Found | found.Traced | None) -> str:
         """Return the plot directive for one theme."""
         script, function = self.arguments[0].split(".")
         root = found.root(self.env)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from docutils import nodes
 
 from measured import problems
-from tilus import records
+from tilus import records, traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from measured import Problem
 
 COMMITTED = "plots/data"
-LADDER = "ladder"
-"""The record of all versions."""
+LADDER, TRACE = "ladder", "trace"
+"""The record of all versions, and the one of what their blocks did when."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,35 @@ class Found:
         if stale(self.root, self.path, self.version):
             labels += changed()
         return labels
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The record of traces, at ``path`` below ``root``, that has one of ``version``."""
+
+    version: str
+    root: Path
+    path: str
+    traces: traces.Traces
+
+    def badge(self) -> nodes.paragraph:
+        """Return the badge: recorded when and where, and if it is out of date."""
+        labels = recorded(self.traces.data["environment"])
+        if self.traces.staleness(self.root, self.version):
+            labels += changed()
+        return labels
+
+
+def find_trace(env: BuildEnvironment, version: str) -> Traced | None:
+    """Return the first ``trace.json`` in the ``record_folders`` of conf.py that has a version."""
+    top = root(env)
+    for path in (f"{folder}/{TRACE}.json" for folder in env.config.record_folders):
+        env.note_dependency(str(top / path))
+        if (top / path).exists():
+            made = Traced(version, top, path, traces.load(top / path))
+            if any(entry["version"] == version for entry in made.traces.data["traces"]):
+                return made
+    return None
 
 
 @cache
