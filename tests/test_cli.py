@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from rich.console import Console
 from tests.kernels import V3_FILE
 
-from tilus import baseline, disasm, runtime
+from tilus import baseline, disasm, runtime, simulator
 from tilus.cli import doctor, main, probe
 from tilus.cli.doctor import Finding
-from tilus.errors import DeviceError
+from tilus.errors import DeviceError, SimulationError
 from tilus.options import option
 
 V3 = str(V3_FILE)
@@ -238,7 +238,7 @@ class TestSimulate:
     def test_a_product_is_compared_and_every_role_summed_up(self, run):
         status, output = run("simulate", V3, *SMALL[:4], "--size", "130", "64", "32")
         assert status == 0
-        assert "no deadlock, no race, no broken protocol" in output
+        assert "no deadlock, no race, no broken protocol; proved: no order of moves" in output
         assert f"c_ptr: {130 * 64} elements as the reference has them" in output
         assert "block (0, 0, 0), the slowest of 2" in output
         cells = [line.split("│") for line in output.splitlines() if "│" in line]
@@ -256,6 +256,7 @@ class TestSimulate:
         words = ["m_size=130", "--trace", str(path), "--schedule", "random", "--seed", "3"]
         status, output = run("simulate", V3, *SMALL, *words)
         assert status == 0 and f"trace of 2 blocks: {path}" in output
+        assert "under the schedule random, seed 3; others were not tried" in output
         assert json.loads(path.read_text())["traceEvents"]
 
     def test_a_verdict_says_how_to_repeat_it(self, run, tmp_path):
@@ -265,7 +266,30 @@ class TestSimulate:
         status, output = run("simulate", str(tmp_path / "broken.py"), *SMALL, "m_size=64")
         assert status == 1
         assert "deadlock: nothing can move" in output and "waits for" in output
-        assert "repeat: --schedule timed --seed 0" in output
+        assert "repeat: add --schedule late" in output
+        words = [*SMALL, "m_size=64", "--schedule", "late"]
+        status, output = run("simulate", str(tmp_path / "broken.py"), *words)
+        assert status == 1 and "deadlock: nothing can move" in output
+
+    @pytest.mark.parametrize(
+        ("schedule", "said"),
+        [("random", "add --schedule random --seed 7"), ("explored", "the same command")],
+    )
+    def test_other_verdicts_say_how_to_repeat_them_too(self, run, monkeypatch, schedule, said):
+        found = simulator.Judgement(SimulationError("race", "a [b]"), 9, False, schedule, 7)
+        asked = []
+        monkeypatch.setattr(
+            simulator, "judge", lambda kernel, arguments, **more: asked.append(more) or found
+        )
+        status, output = run("simulate", V3, *SMALL[:4], "--seeds", "3", "--cap", "5")
+        assert status == 1 and asked == [{"seeds": 3, "cap": 5}]
+        assert "race: a [b]" in output and f"repeat: {said}" in output
+
+    def test_what_was_not_proved_is_said(self, run, monkeypatch):
+        found = simulator.Judgement(None, 25)
+        monkeypatch.setattr(simulator, "judge", lambda kernel, arguments, **more: found)
+        status, output = run("simulate", V3, *SMALL[:4])
+        assert status == 0 and "not proved: no verdict in 25 executions" in output
 
     def test_a_wrong_result_is_a_bad_end(self, run, tmp_path):
         (tmp_path / "wrong.py").write_text(FILL + WRONG)

@@ -177,6 +177,15 @@ def test_clocks_may_wrap():
     assert found.clocks[0].cycles == 90 and found.clocks[0].ns == 60
 
 
+def test_clocks_may_wrap_more_than_once():
+    """As they do in a kernel that runs for seconds, unless one instruction alone does."""
+    recording, memory = written([(0, 10, 2**31, 0), (0, 2**32 - 1, 5, 0), (0, 4, 6, 0)], began=0)
+    found = instrument.recorded([site()], recording, 1, memory)
+    times = [(10, 2**31), (2**32 - 1, 2**32 + 5), (2 * 2**32 + 4, 2 * 2**32 + 6)]
+    assert [(e.start, e.end) for e in found.events] == times
+    assert found.clocks[0].cycles == 2 * 2**32 + 90
+
+
 def test_a_block_that_did_not_run_is_absent():
     recording = Recording(((0, 0, 0), (9, 0, 0)), 8)
     _, first = written([(0, 101, 102, 0)])

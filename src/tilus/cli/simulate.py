@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import numpy as np
@@ -32,37 +32,40 @@ DEFAULT = (256, 256, 256)
 @kernels.VALUES
 @click.option("--size", type=click.IntRange(0), nargs=3, metavar="M N K",
               help="Of a matrix product; 256 256 256 where nothing is said.")  # fmt: skip
-@click.option("--schedule", type=click.Choice(list(simulator.SCHEDULES)), default="timed",
-              show_default=True, help="When asynchronous effects land.")  # fmt: skip
+@click.option("--schedule", type=click.Choice(list(simulator.SCHEDULES)),
+              help="Run under one schedule only, as to show a verdict again.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True,
               help="Chooses the input, and the order of a random schedule.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(0), default=20, show_default=True,
+              help="Random schedules to judge by where there is no proof.")  # fmt: skip
+@click.option("--cap", type=click.IntRange(1), default=200, show_default=True,
+              help="Executions after which a proof is given up.")  # fmt: skip
 @click.option("--trace", "path", type=click.Path(path_type=Path),
               help="Write what every block did, for ui.perfetto.dev.")  # fmt: skip
 def command(
     kernel: str,
     values: tuple[str, ...],
     size: tuple[int, int, int] | None,
-    schedule: str,
-    seed: int,
     path: Path | None,
+    **options: Any,
 ) -> None:
-    """Run a kernel on the simulator with entries from {-1, 0, 1}; needs no GPU.
+    """Judge a kernel on the simulator, with entries from {-1, 0, 1}; needs no GPU.
 
     NAME=VALUE gives the schedule (num_stages=4), and the numbers of a call that is no matrix
-    product. The exit status is 1 where there is a verdict, or where the result is not what the
-    script's ``reference`` says.
+    product. Several schedules are tried, then all orders of moves, to prove that none of them
+    matters. What the roles did is told of the timed schedule, by the cost model. The exit status is
+    1 where there is a verdict, or where the result is not what the script's ``reference`` says.
     """
-    cls = kernels.find(kernel)
+    cls, console = kernels.find(kernel), Console(highlight=False)
     script, rest = kernels.make(cls, sized(cls, kernels.parse(values), size))
     planned = script.lower(**kernels.constants(script, rest))
-    arrays = make_arrays(planned, rest, np.random.default_rng(seed))
+    arrays = make_arrays(planned, rest, np.random.default_rng(options["seed"]))
     call = script.bind(**rest, **arrays)
     views.check(planned, call)
-    console = Console(highlight=False)
     console.print(kernels.describe(script))
     wanted = expected(script, rest, arrays, views.written(planned.function))
     arguments = dict(call.scalars) | {name: memory(a) for name, a in call.arrays.items()}
-    result = run(console, planned, arguments, schedule, seed)
+    result = run(console, planned, arguments, **options)
     good = all([compare(console, name, arrays[name], x) for name, x in wanted.items()])
     show(console, result)
     if path is not None:
@@ -72,17 +75,41 @@ def command(
 
 
 def run(
-    console: Console, kernel: ir.Kernel, arguments: dict[str, Any], schedule: str, seed: int
+    console: Console,
+    kernel: ir.Kernel,
+    arguments: dict[str, Any],
+    schedule: str | None,
+    seed: int,
+    seeds: int,
+    cap: int,
 ) -> simulator.Result:
-    """Run a kernel and say what came of it; exit with 1 on a verdict."""
+    """Judge a kernel, say what came of it, and run it once more; exit with 1 on a verdict."""
+    if schedule is None:
+        found = simulator.judge(kernel, arguments, seeds=seeds, cap=cap)
+        if found.error:
+            refuse(console, found.error, found.schedule, found.seed)
+        console.print(f"no deadlock, no race, no broken protocol; {found.message}")
+    name = schedule or "timed"
     try:
-        result = simulator.run(kernel, arguments, schedule=schedule, seed=seed, trace=True)
+        result = simulator.run(kernel, arguments, schedule=name, seed=seed, trace=True)
     except SimulationError as error:
-        console.print(f"[red]{escape(str(error))}", soft_wrap=True)
-        console.print(f"repeat: --schedule {schedule} --seed {seed}")
-        sys.exit(1)
-    console.print(f"no deadlock, no race, no broken protocol under --schedule {schedule}")
+        refuse(console, error, name, seed)
+    if schedule:
+        told = f"under the schedule {schedule}" + f", seed {seed}" * (schedule == "random")
+        console.print(f"no deadlock, no race, no broken protocol {told}; others were not tried")
     return result
+
+
+def refuse(
+    console: Console, error: SimulationError, schedule: str | None, seed: int | None
+) -> NoReturn:
+    """Print a verdict and how to see it again; exit with 1."""
+    console.print(f"[red]{escape(str(error))}", soft_wrap=True)
+    again = f"add --schedule {schedule}" + f" --seed {seed}" * (schedule == "random")
+    if schedule == "explored":
+        again = "the same command, since all orders are gone through in turn"
+    console.print(f"repeat: {again}")
+    sys.exit(1)
 
 
 def sized(

@@ -179,18 +179,22 @@ class _History:
         self._counts = self._heads[:, 0].astype(np.int64)
         self.dropped = int(np.maximum(self._counts - kept, 0).sum())
 
-    def _cycles(self, clock: Any) -> NDArray[np.int64]:
-        """Return cycles since the block began, from the low words of the clock."""
-        low = np.uint32(self._began & 0xFFFFFFFF)
-        return (np.asarray(clock, np.uint32) - low).astype(np.int64)
+    def _cycles(self, clocks: Any) -> NDArray[np.int64]:
+        """Return cycles since the block began, from the low words of the clock in their order.
+
+        The words wrap every two seconds; from one to the next less has passed.
+        """
+        words = np.asarray(clocks, np.uint32).reshape(-1)
+        before = np.concatenate([[np.uint32(self._began & 0xFFFFFFFF)], words[:-1]])
+        return np.cumsum((words - before).astype(np.int64))
 
     def marks(self) -> list[Mark]:
         """Return all events in the order in which their instructions began."""
         found = []
         for thread in np.flatnonzero(self._counts):
             rows = self._events[thread, : self._counts[thread]]
-            begun, ended = self._cycles(rows[:, 1]), self._cycles(rows[:, 2])
-            for (what, _, _, where), start, end in zip(rows.tolist(), begun, ended, strict=True):
+            times = self._cycles(rows[:, 1:3]).reshape(-1, 2).tolist()
+            for (what, _, _, where), (start, end) in zip(rows.tolist(), times, strict=True):
                 index = what >> INDEX_BIT & (MOST_INDEX - 1)
                 places = (where & 0xFFFF) * WORD, (where >> 16) * WORD
                 site, parity = what & (MOST_SITES - 1), what >> PARITY_BIT
@@ -200,13 +204,17 @@ class _History:
 
     def clock(self) -> Clock:
         """Return when the block ran, by the threads that came to its end."""
-        ended = self._heads[self._heads[:, 3] != 0]
-        cycles = self._cycles(ended[:, 2])
-        if not len(ended):
+        ends = [(self._end(int(thread)), thread) for thread in np.flatnonzero(self._heads[:, 3])]
+        if not ends:
             return Clock(self.block, self.sm, self.began_ns, float("nan"), None)
-        last = int(cycles.argmax())
-        ns = (int(ended[last, 3]) - self.began_ns) % (1 << 32)
-        return Clock(self.block, self.sm, self.began_ns, float(cycles[last]), float(ns))
+        cycles, last = max(ends)
+        ns = (int(self._heads[last, 3]) - self.began_ns) % (1 << 32)
+        return Clock(self.block, self.sm, self.began_ns, float(cycles), float(ns))
+
+    def _end(self, thread: int) -> int:
+        """Return the cycles at which a thread came to the end of the kernel."""
+        clocks = self._events[thread, : self._counts[thread], 1:3].reshape(-1)
+        return int(self._cycles([*clocks, self._heads[thread, 2]])[-1])
 
 
 @dataclass
