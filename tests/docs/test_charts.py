@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CONF = """
 import os, sys
-sys.path[:0] = [{extensions!r}, {plots!r}, os.path.abspath("plots")]
+sys.path[:0] = [{extensions!r}, {plots!r}, {failures!r}, os.path.abspath("plots")]
 extensions = ["matplotlib.sphinxext.plot_directive", "ladder.numbers", "ladder.charts",
               "ladder.gallery"]
 plot_working_directory = os.getcwd()
@@ -46,8 +46,13 @@ Page
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Return a site with one chart, whose figure depends on a file that the page does not name."""
+    folders = {
+        "extensions": str(ROOT / "docs/_ext"),
+        "plots": str(ROOT / "plots"),
+        "failures": str(ROOT / "examples/failures"),
+    }
     for name, text in (
-        ("conf.py", CONF.format(extensions=str(ROOT / "docs/_ext"), plots=str(ROOT / "plots"))),
+        ("conf.py", CONF.format(**folders)),
         ("plots/plot_test.py", SCRIPT),
         ("src/behind.py", "a"),
         ("docs/index.rst", PAGE),
