@@ -100,6 +100,29 @@ def test_auto_says_why_it_simulates(v3, capsys):
     assert option.current_device == "sim"
 
 
+def test_what_takes_the_simulator_long_is_said_before(v3, monkeypatch, capsys):
+    monkeypatch.setattr(workload, "LONG", 32**3)
+    monkeypatch.setattr(workload, "_seconds", lambda launch: 512.0)
+    run(v3, "--device", "sim", "--size", "32", "32", "32")
+    first, *rest = capsys.readouterr().err.partition("2 launches")[2].splitlines()
+    assert first == " of 32x32x32 take the simulator about 0:00:02 (hours:minutes:seconds)."
+    told = [line for line in rest if line.startswith("launch ")]
+    assert [line.partition(",")[0] for line in told] == ["launch 1 of 2", "launch 2 of 2"]
+    assert all(line.endswith(": v3") for line in told)
+    run(v3, "--device", "sim", "--size", "32", "32", "16")
+    assert "launch" not in capsys.readouterr().err
+
+
+def test_the_simulator_says_which_words_about_times_it_leaves_out(v3, capsys):
+    words = "--device", "sim", "--size", "16", "16", "16"
+    run(v3, *words, "--regime", "sustained")
+    out = capsys.readouterr().out
+    assert "takes no times: without effect here: --regime sustained\n" in out
+    assert "no speed" in out
+    run(v3, *words)
+    assert "without effect" not in capsys.readouterr().out
+
+
 # ---- lies ---------------------------------------------------------------------------------------
 
 

@@ -7,8 +7,9 @@
         main(MatmulWGMMAV3, version="v3")
 
 On a Hopper GPU the kernel is tuned, judged by :mod:`tilus.verify` and timed against cuBLAS. Without
-one it runs on the simulator, is judged there too, and has no times. ``--json`` keeps a record.
-``carry_out`` does the same for several kernels and sizes in one process.
+one it runs on the simulator, is judged there too, and has no times; what will take long there is
+said before. ``--json`` keeps a record. ``carry_out`` does the same for several kernels and sizes in
+one process.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import count
+from math import prod
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import click
@@ -29,12 +33,14 @@ from tilus import baseline, bench, records, runtime
 from tilus.autotune.progress import Show
 from tilus.errors import TilusError
 from tilus.options import DEVICES, option
-from tilus.product import Product, Rivals, Row, Version
+from tilus.product import Operands, Product, Rivals, Row, Version
 
 Size = tuple[int, int, int]
 """M, N, K."""
 
 SIZES: Mapping[str, Size] = {"cuda": (8192, 8192, 8192), "sim": (256, 256, 256)}
+LONG = 4 * prod(SIZES["sim"])
+"""M·N·K from which the simulator's time is estimated and told: some seconds for each version."""
 REGIMES: Mapping[str, bench.Burst | bench.Sustained] = {
     "burst": bench.Burst(),
     "sustained": bench.Sustained(),
@@ -93,6 +99,60 @@ class Request:
             plans["burst"] = replace(burst, rounds=self.rounds)
         return plans
 
+    @property
+    def of_times(self) -> list[str]:
+        """What was asked for that only matters where times are taken, in words."""
+        asked = [f"--regime {name}" for name in dict.fromkeys(self.regimes) if name != "burst"]
+        return asked + [f"--rounds {self.rounds}"] * (self.rounds != bench.Burst.rounds)
+
+
+class Simulated(Product):
+    """A product on the simulator; one that takes long says so, then tells of each launch."""
+
+    coming: Iterator[str] = iter(())
+    """What is said before each launch that is still to come."""
+
+    def run(self, version: Version, operands: Operands) -> None:
+        """Launch a version, after saying which launch that is."""
+        if line := next(self.coming, ""):
+            click.echo(f"{line}: {version.name}", err=True)
+        super().run(version, operands)
+
+    def foretell(self, runs: int) -> None:
+        """Say how long ``check(runs)`` will take, judged by a small problem's time; from now on
+        tell of each launch."""
+        each = 2 + runs * (runs > 1)  # on integers, on normal numbers, and again
+        launches, begun = each * len(self.versions), perf_counter()
+        time = timedelta(seconds=round(each * self._seconds()))
+        what = f"{launches} launches of {'x'.join(map(str, self.size))}"
+        click.echo(f"{what} take the simulator about {time} (hours:minutes:seconds).", err=True)
+        click.echo("--size 256 256 256 takes seconds.", err=True)
+        self.coming = (
+            f"launch {number} of {launches}, after {timedelta(seconds=int(perf_counter() - begun))}"
+            for number in range(1, launches + 1)
+        )
+
+    def _seconds(self) -> float:
+        """Return what one launch of each version will take: a small problem's time, by the work."""
+        small = Product(SIZES["sim"], None, say=lambda _: None)
+        small.versions = self.versions
+        launches = small.launches().values()
+        for launch in launches:
+            launch()  # builds the program
+        return sum(map(_seconds, launches)) * prod(self.size) / prod(small.size)
+
+
+def _seconds(launch: bench.Launch) -> float:
+    begun = perf_counter()
+    launch()
+    return perf_counter() - begun
+
+
+NO_SPEED = (
+    "Cycles are those of the simulator's model, and no speed: at a small size a version that is "
+    "faster on a GPU may need more of them."
+)
+
 
 def main(script: Any, version: str) -> None:
     """Run an example from the command line; exit with a status other than 0 if all is not well."""
@@ -124,13 +184,19 @@ def command(script: Any, version: str) -> click.Command:
 def carry_out(scripts: Mapping[str, Any], request: Request) -> None:
     """Check every version at every size, measure it on a GPU, and tell; keep a record if asked."""
     gpu, parts, rows = choose(request.device), list[records.Record](), list[Row]()
+    if gpu is None and (left_out := request.of_times):
+        click.echo(f"The simulator takes no times: without effect here: {', '.join(left_out)}")
     for product in products(scripts, request, gpu):
+        if isinstance(product, Simulated) and prod(product.size) >= LONG:
+            product.foretell(request.runs)
         product.check(request.runs)
         taken = measured(product, request) if gpu else product.simulated()
         rows += taken
         if request.path is not None:
             parts.append(product.record(taken, bench.method(request.plans)))
     Console().print(table(rows))
+    if gpu is None:
+        click.echo(NO_SPEED)
     if request.path is not None:
         records.write(records.merge(parts), request.path)
         click.echo(f"record written: {request.path}")
@@ -147,7 +213,7 @@ def products(
     # How long tuning took is said of the size it was done at.
     elsewhere = {name: replace(version, tuning=None) for name, version in tuned.items()}
     for size in sizes:
-        product = Product(size, gpu, request.process, click.echo)
+        product = (Product if gpu else Simulated)(size, gpu, request.process, click.echo)
         known = tuned if size == request.tune_at else elsewhere
         product.versions = known or versions(scripts, request, product)
         yield product
