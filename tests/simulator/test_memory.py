@@ -89,7 +89,7 @@ def test_boxes_are_clipped_to_the_view(rows, columns, extra, row, column, box):
     inside = base.reshape(rows, pitch)[:, :columns]
     padded = np.pad(inside, 20)
     window = np.s_[20 + row : 20 + row + box[0], 20 + column : 20 + column + box[1]]
-    memory = GlobalMemory({POINTER: base})
+    memory = GlobalMemory({POINTER: base}, {})
     tensor, geometry = (
         view(rows, columns, pitch),
         Geometry([rows, columns], [pitch, 1], [row, column]),
@@ -104,7 +104,7 @@ def test_boxes_are_clipped_to_the_view(rows, columns, extra, row, column, box):
 
 
 def test_an_array_too_small_for_its_view():
-    memory = GlobalMemory({POINTER: np.zeros(63, np.float16)})
+    memory = GlobalMemory({POINTER: np.zeros(63, np.float16)}, {})
     with pytest.raises(ArgumentError, match="p must be an array of at least 64 elements"):
         memory.read(view(8, 8, 8), Geometry([8, 8], [8, 1], [4, 4]), (4, 4))
 

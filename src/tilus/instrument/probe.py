@@ -133,13 +133,17 @@ class Probe:
             self.work.shared += tensor.nbytes
             done.append(ir.Region(tensor.name, 0, tensor.nbytes))
 
-    def load_global(self, view: ir.GlobalTensor, offsets: Any, shape: tuple[int, ...]) -> Any:
+    def load_global(
+        self, view: ir.GlobalTensor, offsets: Any, shape: tuple[int, ...], **options: object
+    ) -> Any:
         values = np.zeros(shape, view.dtype.numpy)
         if self.note is self.facts:
             self.work.loaded += values.nbytes
         return values
 
-    def store_global(self, view: ir.GlobalTensor, offsets: Any, values: Any) -> None:
+    def store_global(
+        self, view: ir.GlobalTensor, offsets: Any, values: Any, **options: object
+    ) -> None:
         if self.note is self.facts:
             self.work.stored += values.nbytes
 

@@ -359,12 +359,24 @@ class Machine(Protocol):
         """Order what the current warp group did to its registers before its next products."""
 
     def load_global(
-        self, view: GlobalTensor, offsets: list[int], shape: tuple[int, ...]
+        self,
+        view: GlobalTensor,
+        offsets: list[int],
+        shape: tuple[int, ...],
+        *,
+        by: RegisterTensor | None = None,
     ) -> np.ndarray:
-        """Read a box of a view, zero outside of it."""
+        """Read a box of a view, zero outside of it; ``by`` as in :meth:`load_shared`."""
 
-    def store_global(self, view: GlobalTensor, offsets: list[int], values: np.ndarray) -> None:
-        """Write the part of a box that lies inside the view."""
+    def store_global(
+        self,
+        view: GlobalTensor,
+        offsets: list[int],
+        values: np.ndarray,
+        *,
+        by: RegisterTensor | None = None,
+    ) -> None:
+        """Write the part of a box that lies inside the view; ``by`` as in :meth:`load_shared`."""
 
     def freeze(
         self, tensor: SharedTensor, kind: Literal["read", "write"], *, rank: int | None = None

@@ -242,7 +242,7 @@ class load_global(_Global):
     def simulate(self, m: Machine) -> None:
         offsets = [int(m.value(x)) for x in self.offsets]
         box = (1,) * (len(offsets) - len(self.out.shape)) + self.out.shape
-        values = m.load_global(self.src, offsets, box)
+        values = m.load_global(self.src, offsets, box, by=self.out)
         places = [i + o for i, o in zip(np.indices(box, sparse=True), offsets, strict=True)]
         sizes = [int(m.value(n)) for n in self.src.shape]
         inside = [(i >= 0) & (i < n) for i, n in zip(places, sizes, strict=True)]
@@ -323,4 +323,4 @@ class store_global(_Global):
     def simulate(self, m: Machine) -> None:
         offsets = [int(m.value(x)) for x in self.offsets]
         shape = (1,) * (len(offsets) - len(self.src.shape)) + self.src.shape
-        m.store_global(self.dst, offsets, m.registers(self.src).reshape(shape))
+        m.store_global(self.dst, offsets, m.registers(self.src).reshape(shape), by=self.src)

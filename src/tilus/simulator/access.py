@@ -30,8 +30,8 @@ NOUNS = {"tma": "copy", "wgmma": "product", "store": "bulk store"}
 class Agent:
     """Who accesses: a group with an instruction, or an effect of its own.
 
-    ``clock`` is what it knew when it began, ``mark`` how others know of it. ``engine`` is None for
-    threads, ``signals`` names the mbarriers that an effect completes on.
+    ``clock`` is what it knew when it began, ``mark`` how others in its ``cluster`` know of it.
+    ``engine`` is None for threads, ``signals`` names the mbarriers that an effect completes on.
     """
 
     mark: Mark
@@ -40,6 +40,7 @@ class Agent:
     role: str
     block: Block
     what: str
+    cluster: object
     engine: str | None = None
     signals: tuple[str, ...] = ()
 
@@ -63,11 +64,11 @@ class Agent:
 
 @dataclass(frozen=True, eq=False)
 class Owners:
-    """Which thread touches which byte: an access of shared memory by threads, each of which
-    touches the elements that it holds in ``layout``."""
+    """Which thread touches which byte: an access by threads, each of which touches the elements
+    that it holds in ``layout``."""
 
     places: NDArray[Any]
-    """First byte of every element of the tile."""
+    """First byte of every element of the tile; negative where it is not touched."""
     size: int
     layout: RegisterLayout
     begin: int
@@ -88,26 +89,22 @@ class Owners:
             return False
         if self is other:
             return True
-        first = min(int(self.places.min()), int(other.places.min()))
-        end = max(int(self.places.max()) + self.size, int(other.places.max()) + other.size)
-        mine, theirs = np.full(end - first, _NOBODY), np.full(end - first, _NOBODY)
-        self._paint(mine, first)
-        other._paint(theirs, first)
-        return bool(((mine == theirs) | (mine == _NOBODY) | (theirs == _NOBODY)).all())
+        (mine, my_threads), (theirs, their_threads) = self._bytes(), other._bytes()
+        _, i, j = np.intersect1d(mine, theirs, return_indices=True)
+        return bool((my_threads[i] == their_threads[j]).all())
 
-    def _paint(self, target: NDArray[Any], first: int) -> None:
+    def _bytes(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the bytes that are touched, and the thread of each."""
         assert self.threads is not None
-        for byte in range(self.size):
-            target[self.places - first + byte] = self.threads
-
-
-_NOBODY = -1
+        touched = self.places >= 0
+        places = self.places[touched][:, None] + np.arange(self.size)
+        return places.reshape(-1), np.repeat(self.threads[touched], self.size)
 
 
 @dataclass(frozen=True, eq=False)
 class Access:
     """One access of ``tensor`` by ``agent``; of shared memory, ``offset`` elements behind the start
-    of its buffer."""
+    of its buffer, of device memory, the box ``at`` some indices."""
 
     agent: Agent
     kind: Kind
@@ -115,6 +112,7 @@ class Access:
     tensor: ir.Tensor
     offset: int = 0
     owners: Owners | None = None
+    at: tuple[int, ...] = ()
 
     @property
     def stage(self) -> int | None:
@@ -128,6 +126,8 @@ class Access:
         where they are ordered."""
         if self.kind == earlier.kind == "read" or self._own(earlier):
             return None
+        if earlier.agent.cluster is not self.agent.cluster:
+            return "blocks of a grid run in any order, and at the same time"
         if not earlier.agent.mark.known(self.agent.clock):
             return self._unordered(earlier)
         generic = earlier.kind == "write" and earlier.proxy == "generic"
@@ -161,11 +161,15 @@ class Access:
 
     def verdict(self, earlier: Access, missing: str) -> tuple[str, dict[str, object]]:
         """Return message and facts of the race with an earlier access."""
-        stage = f" (stage {self.stage})" if self.stage is not None else ""
-        other = "reads" if earlier.kind == "read" else "writes"
+        where = f" at {list(self.at)}" if self.at else ""
+        where += f" (stage {self.stage})" if self.stage is not None else ""
+        first, second = earlier.agent, self.agent
+        who = f"{first.noun} by {first.role}"
+        who += f" of block {first.block}" if first.block != second.block else ""
+        name = f" as {earlier.tensor.name}" if earlier.tensor.name != self.tensor.name else ""
         message = (
-            f"{self.agent.noun} {self.kind}s {self.tensor.name}{stage}, which "
-            f"{earlier.agent.noun} by {earlier.agent.role} {other}: {missing}"
+            f"{second.noun} {self.kind}s {self.tensor.name}{where}, which {who} "
+            f"{earlier.kind}s{name}: {missing}"
         )
         facts: dict[str, object] = {
             "tensor": self.tensor.name,

@@ -18,7 +18,7 @@ from tilus.ir import Event
 from tilus.simulator.group import Block, ThreadGroup
 from tilus.simulator.log import Log
 from tilus.simulator.machine import BlockMachine, Cluster
-from tilus.simulator.memory import GlobalMemory
+from tilus.simulator.memory import GlobalMemory, written_units
 from tilus.simulator.schedule import SCHEDULES, Schedule
 from tilus.simulator.scheduler import Scheduler
 from tilus.simulator.trace import Trace
@@ -113,7 +113,7 @@ class Launch:
                 arrays[p.var] = _array(p, value)
             else:
                 scalars[p.var] = _scalar(p, value)
-        return cls(kernel, scalars, GlobalMemory(arrays), max_steps)
+        return cls(kernel, scalars, GlobalMemory(arrays, written_units(kernel.function)), max_steps)
 
     @property
     def grid(self) -> Block:

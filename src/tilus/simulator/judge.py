@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tilus.simulator.grid import Argument, Launch, run
 from tilus.simulator.group import Block
 from tilus.simulator.log import Log
 
-FIXED = ("late", "timed", "early")
+FIXED = ("timed", "early", "late")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def judge(
 ) -> Judgement:
     """Judge ``kernel`` on copies of ``arguments``, which are as for :func:`tilus.simulator.run`.
 
-    Runs it under the schedules ``late``, ``timed`` and ``early``, explores the orders of moves of
+    Runs it under the schedules ``timed``, ``early`` and ``late``, explores the orders of moves of
     each cluster with at most ``cap`` executions, and, where that is no proof, under ``random`` with
     the ``seeds`` first seeds. The first verdict ends it.
     """
@@ -103,7 +103,8 @@ def _explore(
     for members in launch.clusters():
 
         def execute(schedule: Chosen, log: Log, members: list[Block] = members) -> None:
-            launch.execute(members, [schedule] * len(members), log=log)
+            fresh = replace(launch, memory=launch.memory.fresh())
+            fresh.execute(members, [schedule] * len(members), log=log)
 
         found = explore(execute, max(1, cap - count))
         count, exhausted = count + found.executions, exhausted and found.exhausted

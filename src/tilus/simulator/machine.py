@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tilus import ir
 from tilus.errors import Location, SimulationError
-from tilus.simulator.access import Access, Agent, Kind, Proxy
+from tilus.simulator.access import Access, Agent, Kind, Owners, Proxy
 from tilus.simulator.barriers import IssuedBarrier, MBarrier, Signal, ThreadBarrier
 from tilus.simulator.clocks import Atoms, Clock, Knowledge, Mark
 from tilus.simulator.engines import Effect, EffectWait, Engines
@@ -126,7 +126,8 @@ class BlockMachine:
     def _agent(self, mark: Mark, clock: Clock, what: str, engine: str | None = None) -> Agent:
         signals = tuple(f"{b.array.name}[{self.value(b.index)}]" for b in self._issued)
         role = self.threads.role
-        return Agent(mark, clock, self.location, role, self.block, what, engine, signals)
+        cluster = self._cluster
+        return Agent(mark, clock, self.location, role, self.block, what, cluster, engine, signals)
 
     # Scalars and registers
 
@@ -177,15 +178,54 @@ class BlockMachine:
         home._shared.write(tensor, offset, values)
 
     def load_global(
-        self, view: ir.GlobalTensor, offsets: list[int], shape: tuple[int, ...]
+        self,
+        view: ir.GlobalTensor,
+        offsets: list[int],
+        shape: tuple[int, ...],
+        *,
+        by: ir.RegisterTensor | None = None,
     ) -> Array:
-        values = self._global.read(view, self._geometry(view, offsets), shape)
+        geometry = self._geometry(view, offsets)
+        values = self._global.read(view, geometry, shape)
+        self._enter_global("read", view, geometry, shape, by)
         self.work.loaded += values.nbytes
         return values
 
-    def store_global(self, view: ir.GlobalTensor, offsets: list[int], values: Array) -> None:
+    def store_global(
+        self,
+        view: ir.GlobalTensor,
+        offsets: list[int],
+        values: Array,
+        *,
+        by: ir.RegisterTensor | None = None,
+    ) -> None:
+        geometry = self._geometry(view, offsets)
         self.work.stored += values.nbytes
-        self._global.write(view, self._geometry(view, offsets), values)
+        self._enter_global("write", view, geometry, values.shape, by)
+        self._global.write(view, geometry, values)
+
+    def _enter_global(
+        self,
+        kind: Kind,
+        view: ir.GlobalTensor,
+        geometry: Geometry,
+        box: tuple[int, ...],
+        by: ir.RegisterTensor | None,
+    ) -> None:
+        """Check and remember an access of device memory that the kernel writes."""
+        if not self._global.remembers(view):
+            return
+        owners = None
+        if by is not None:
+            places = geometry.places(box) * view.dtype.nbytes
+            layout, begin = self._plan.registers[by], self.threads.begin
+            owners = Owners(places, view.dtype.nbytes, layout, begin)
+        proxy: Proxy = "async" if self.agent.engine else "generic"
+        access = Access(self.agent, kind, proxy, view, 0, owners, tuple(geometry.offsets))
+        conflict = self._global.enter(access, view, geometry, box)
+        if conflict:
+            message, facts = access.verdict(*conflict)
+            self.fail("race", message, **facts)
 
     def freeze(
         self, tensor: ir.SharedTensor, kind: Kind, *, rank: int | None = None

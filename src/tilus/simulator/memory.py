@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from tilus import ir
 from tilus.errors import ArgumentError
 from tilus.layout import RegisterLayout
-from tilus.simulator.access import Owners
+from tilus.simulator.access import Access, Owners
 from tilus.simulator.group import poison
+from tilus.simulator.shadow import Conflict, GlobalShadow
 
 Array = NDArray[Any]
 
@@ -87,39 +89,99 @@ class SharedMemory:
 
 
 class GlobalMemory:
-    """The arrays that pointers point to; boxes are clipped to the view, and to nothing else."""
+    """The arrays that pointers point to; boxes are clipped to the view, and to nothing else.
 
-    def __init__(self, arrays: Mapping[ir.Var, Array]) -> None:
-        self._arrays = arrays
+    What happens to arrays that the kernel writes is remembered: ``units`` holds, for each of their
+    pointers, how many bytes have one history.
+    """
+
+    def __init__(self, arrays: Mapping[ir.Var, Array], units: Mapping[ir.Var, int]) -> None:
+        self._arrays, self._units = arrays, units
+        self._shadows = {p: GlobalShadow(arrays[p].nbytes // unit) for p, unit in units.items()}
+
+    def remembers(self, view: ir.GlobalTensor) -> bool:
+        """Say whether it is remembered what happens to the elements of a view."""
+        return view.pointer in self._shadows
+
+    def fresh(self) -> GlobalMemory:
+        """Return the same memory with nothing remembered."""
+        return GlobalMemory(self._arrays, self._units)
 
     def read(self, view: ir.GlobalTensor, geometry: Geometry, box: tuple[int, ...]) -> Array:
         """Return a box of the view, zero outside of it."""
         values = np.zeros(box, view.dtype.numpy)
         inside = geometry.clip(box)
         if inside is not None:
-            values[inside] = self._window(view, geometry, inside)
+            values[inside] = self._window(self._elements(view), view, geometry, inside)
         return values
 
     def write(self, view: ir.GlobalTensor, geometry: Geometry, values: Array) -> None:
         """Write the part of a box that lies inside the view."""
         inside = geometry.clip(values.shape)
         if inside is not None:
-            self._window(view, geometry, inside)[...] = values[inside]
+            self._window(self._elements(view), view, geometry, inside)[...] = values[inside]
 
+    def enter(
+        self, access: Access, view: ir.GlobalTensor, geometry: Geometry, box: tuple[int, ...]
+    ) -> Conflict | None:
+        """Check and remember an access of a box of the view; return a conflict."""
+        shadow, inside = self._shadows[view.pointer], geometry.clip(box)
+        if inside is None:
+            return None
+        each = view.dtype.nbytes // self._units[view.pointer]
+        written, read = (
+            self._window(numbers.reshape(-1, each), view, geometry, inside)
+            for numbers in (shadow.written, shadow.read)
+        )
+        return shadow.enter(access, written, read)
+
+    def _elements(self, view: ir.GlobalTensor) -> Array:
+        return self._arrays[view.pointer].view(view.dtype.numpy)
+
+    @staticmethod
     def _window(
-        self, view: ir.GlobalTensor, geometry: Geometry, inside: tuple[slice, ...]
+        array: Array, view: ir.GlobalTensor, geometry: Geometry, inside: tuple[slice, ...]
     ) -> Array:
-        array = self._arrays[view.pointer].view(view.dtype.numpy)
+        """Return the part of a box that lies inside the view, of what an array holds for each
+        element."""
         first, last, extents = geometry.span(inside)
-        if not 0 <= first <= last < array.size:
+        if not 0 <= first <= last < len(array):
             rule = f"an array of at least {last + 1} elements, as {view.name} reaches that far"
-            raise ArgumentError(view.pointer.name, rule, array.size, "Pass the whole array.")
-        steps = [s * array.itemsize for s in geometry.strides]
-        return as_strided(array[first:], extents, steps)
+            raise ArgumentError(view.pointer.name, rule, len(array), "Pass the whole array.")
+        steps = [s * array.strides[0] for s in geometry.strides]
+        inner = array.shape[1:], array.strides[1:]
+        return as_strided(array[first:], (*extents, *inner[0]), (*steps, *inner[1]))
+
+
+def written_units(function: ir.Function) -> dict[ir.Var, int]:
+    """Return the pointers through which a kernel writes, and the smallest size of an element that
+    it sees behind each, in bytes."""
+    found = [
+        (view, effect.kind == "write")
+        for stmt in ir.walk(function.body)
+        if isinstance(stmt, ir.Instruction)
+        for effect in stmt.effects
+        if isinstance(view := getattr(stmt, effect.field), ir.GlobalTensor)
+    ]
+    sizes: dict[ir.Var, list[int]] = defaultdict(list)
+    for view, _ in found:
+        sizes[view.pointer].append(view.dtype.nbytes)
+    return {view.pointer: min(sizes[view.pointer]) for view, written in found if written}
 
 
 class Geometry:
     """Where a box begins in a view, and the view's shape and strides, all as numbers."""
+
+    def places(self, box: Sequence[int]) -> Array:
+        """Return how many elements behind the pointer each element of a box lies; -1 outside of
+        the view."""
+        index = np.indices(box, sparse=True)
+        at = [i + o for i, o in zip(index, self.offsets, strict=True)]
+        inside = np.ones(tuple(box), bool)
+        for i, n in zip(at, self.shape, strict=True):
+            inside &= (i >= 0) & (i < n)
+        found = sum(i * s for i, s in zip(at, self.strides, strict=True))
+        return np.where(inside, found, -1)
 
     def __init__(
         self, shape: Sequence[int], strides: Sequence[int], offsets: Sequence[int]

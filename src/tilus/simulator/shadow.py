@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shadow memory: who last wrote and who has read since, for every byte of shared memory."""
+"""Shadow memory: who last wrote and who has read since, for every byte of shared memory and every
+element of device memory."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilus.simulator.access import Access
 
+Conflict = tuple[Access, str]
+"""An earlier access, and what is missing between it and a later one."""
 Interval = tuple[int, int]
 """Bytes from the first up to, not including, the second."""
 
@@ -23,7 +30,7 @@ class _Cell:
     def copy(self) -> _Cell:
         return _Cell(self.written, list(self.read))
 
-    def conflict(self, access: Access) -> tuple[Access, str] | None:
+    def conflict(self, access: Access) -> Conflict | None:
         """Return the first earlier access that is not ordered before this one, and what is
         missing."""
         earlier = self.read if access.kind == "write" else []
@@ -56,7 +63,7 @@ class Shadow:
         self._starts = [0, nbytes]
         self._cells = [_Cell(), _Cell()]
 
-    def enter(self, access: Access, where: Iterable[Interval]) -> tuple[Access, str] | None:
+    def enter(self, access: Access, where: Iterable[Interval]) -> Conflict | None:
         """Check an access against those before it and remember it; return a conflict."""
         cells = [cell for interval in where for cell in self._between(*interval)]
         for cell in cells:
@@ -79,3 +86,61 @@ class Shadow:
         self._starts.insert(i + 1, at)
         self._cells.insert(i + 1, self._cells[i].copy())
         return i + 1
+
+
+class GlobalShadow:
+    """The histories of the elements of one array in device memory.
+
+    ``written`` holds the number of the last write, ``read`` that of the set of reads since; 0 is
+    none. Both are arrays, so that a box of them is a view like the box itself.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.written, self.read = np.zeros(size, np.int32), np.zeros(size, np.int32)
+        self._accesses: list[Access] = []
+        self._sets: list[frozenset[int]] = [frozenset()]
+        self._numbers = {frozenset[int](): 0}
+
+    def enter(self, access: Access, written: NDArray[Any], read: NDArray[Any]) -> Conflict | None:
+        """Check an access of a box against those before it and remember it; return a conflict."""
+        earlier = set(_values(written)) - {0}
+        if access.kind == "write":
+            earlier |= {n for number in _values(read) for n in self._sets[number]}
+        for number in sorted(earlier):
+            missing = access.conflicts(self._accesses[number - 1])
+            if missing:
+                return self._accesses[number - 1], missing
+        self._accesses.append(access)
+        if access.kind == "write":
+            written[...], read[...] = len(self._accesses), 0
+        else:
+            self._add(read)
+        return None
+
+    def _add(self, read: NDArray[Any]) -> None:
+        """Let the latest access be among the reads of a box."""
+        new, before = len(self._accesses), _values(read)
+        known = np.zeros(len(self._sets), np.int32)
+        for number in before:
+            known[number] = self._number(self._sets[number], new)
+        read[...] = known[read]
+
+    def _number(self, before: frozenset[int], new: int) -> int:
+        """Return the number of a set of reads with one more, without those it makes needless."""
+        latest = self._accesses[new - 1]
+        kept = (n for n in before if not self._replaces(latest, self._accesses[n - 1]))
+        reads = frozenset({*kept, new})
+        if reads not in self._numbers:
+            self._numbers[reads] = len(self._sets)
+            self._sets.append(reads)
+        return self._numbers[reads]
+
+    @staticmethod
+    def _replaces(later: Access, earlier: Access) -> bool:
+        return later.agent.cluster is earlier.agent.cluster and _covers(later, earlier)
+
+
+def _values(numbers: NDArray[Any]) -> list[int]:
+    """Return the different values in an array."""
+    first = numbers.flat[0]
+    return [int(first)] if (numbers == first).all() else np.unique(numbers).tolist()

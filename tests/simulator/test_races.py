@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Races: what must be found in any order of moves, and what must not."""
+
+import numpy as np
+import pytest
+
+import tilus
+from tilus import compiler, float16, float32, int32, simulator
+from tilus.errors import SimulationError
+
+SCHEDULES = list(simulator.SCHEDULES)
+SIZE = 64 * 64
+
+
+class Kernel(tilus.Script):
+    """Two warps exchange a tile of 16 x 64; a subclass says how."""
+
+    blocks = 1
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = self.blocks
+        self.attrs.warps = 8
+        gx = self.global_view(x_ptr, dtype=float32, shape=[64, 64])
+        gy = self.global_view(y_ptr, dtype=float32, shape=[64, 64])
+        tile = self.shared_tensor(dtype=float32, shape=[2, 16, 64])
+        self.exchange(gx, gy, tile)
+
+    def exchange(self, gx, gy, tile):
+        pass
+
+
+def run(script, schedule="timed", **options):
+    x = np.arange(SIZE, dtype=np.float32)
+    arguments = {"x_ptr": x, "y_ptr": np.full(SIZE, np.nan, np.float32)}
+    simulator.run(compiler.lower(script(), {}), arguments, schedule=schedule, **options)
+    return arguments["y_ptr"].reshape(64, 64), x.reshape(64, 64)
+
+
+def race(script, schedule="timed") -> SimulationError:
+    with pytest.raises(SimulationError) as info:
+        run(script, schedule)
+    assert info.value.verdict == "race", info.value
+    assert {
+        "file",
+        "line",
+        "role",
+        "block",
+        "first",
+        "second",
+        "missing",
+    } <= info.value.facts.keys()
+    return info.value
+
+
+# ---- shared memory, between the threads of one group
+
+
+class Transposed(Kernel):
+    """Threads read what others of their group have written."""
+
+    synchronised = True
+
+    def exchange(self, gx, gy, tile):
+        x = self.load_global(gx, offsets=[0, 0], shape=[16, 64])
+        self.store_shared(tile[0], x)
+        if self.synchronised:
+            self.sync()
+        y = self.load_shared(tile[0].transpose())
+        self.store_global(gy, y, offsets=[0, 0])
+
+
+class Unsynchronised(Transposed):
+    synchronised = False
+
+
+class OwnElements(Kernel):
+    """Each thread reads, and writes again, only what it has written itself."""
+
+    def exchange(self, gx, gy, tile):
+        x = self.load_global(gx, offsets=[0, 0], shape=[16, 64])
+        for _ in self.range(3):
+            self.store_shared(tile[0], x)
+            y = self.load_shared(tile[0])
+            self.store_global(gy, y, offsets=[0, 0])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_group_synchronises_what_its_threads_exchange(schedule):
+    y, x = run(Transposed, schedule)
+    assert (y[:64, :16] == x[:16].T).all()
+    error = race(Unsynchronised, schedule)
+    assert (error.facts["tensor"], error.facts["stage"]) == ("tile", 0)
+    assert "no sync() of warps 0-7 lies between the store_shared at" in error.facts["missing"]
+    assert (error.facts["first"]["kind"], error.facts["second"]["kind"]) == ("write", "read")
+
+
+def test_threads_that_keep_to_their_own_elements_need_no_barrier():
+    y, x = run(OwnElements)
+    assert (y[:16] == x[:16]).all()
+
+
+class Rewritten(Kernel):
+    """What others still read is written anew."""
+
+    def exchange(self, gx, gy, tile):
+        x = self.load_global(gx, offsets=[0, 0], shape=[16, 64])
+        for _ in self.range(2):
+            self.store_shared(tile[0], x)
+            self.sync()
+            y = self.load_shared(tile[0].transpose())
+            self.store_global(gy, y, offsets=[0, 0])
+
+
+def test_a_tile_is_not_written_anew_while_others_read():
+    error = race(Rewritten)
+    assert (error.facts["first"]["kind"], error.facts["second"]["kind"]) == ("read", "write")
+
+
+# ---- shared memory, between groups
+
+
+class Groups(Kernel):
+    """One group writes a stage, another reads one."""
+
+    stage, meet = 0, True
+
+    def exchange(self, gx, gy, tile):
+        ready = self.mbarrier.alloc(128)
+        with self.thread_group(thread_begin=0, num_threads=128):
+            x = self.load_global(gx, offsets=[0, 0], shape=[16, 64])
+            self.store_shared(tile[0], x)
+            self.mbarrier.arrive(ready)
+        with self.thread_group(thread_begin=128, num_threads=128):
+            if self.meet:
+                self.mbarrier.wait(ready, phase=0)
+            y = self.load_shared(tile[self.stage])
+            self.store_global(gy, y, offsets=[0, 0])
+
+
+class Apart(Groups):
+    meet = False
+
+
+class OtherStage(Groups):
+    stage, meet = 1, False
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_an_mbarrier_leads_from_one_group_to_another(schedule):
+    y, x = run(Groups, schedule)
+    assert (y[:16] == x[:16]).all()
+    run(OtherStage, schedule)
+    error = race(Apart, schedule)
+    assert "no mbarrier or sync() leads from" in error.facts["missing"]
+    roles = {error.facts[which]["role"] for which in ("first", "second")}
+    assert roles == {"warps 0-3", "warps 4-7"}
+
+
+class Overtaken(Kernel):
+    """One thread arrives for its group, which has not met before."""
+
+    meet = False
+
+    def exchange(self, gx, gy, tile):
+        ready = self.mbarrier.alloc(1)
+        with self.thread_group(thread_begin=0, num_threads=128):
+            x = self.load_global(gx, offsets=[0, 0], shape=[16, 64])
+            self.store_shared(tile[0], x)
+            if self.meet:
+                self.sync()
+            with self.single_thread():
+                self.mbarrier.arrive(ready)
+        with self.thread_group(thread_begin=128, num_threads=128):
+            self.mbarrier.wait(ready, phase=0)
+            y = self.load_shared(tile[0])
+            self.store_global(gy, y, offsets=[0, 0])
+
+
+class Met(Overtaken):
+    meet = True
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_thread_releases_only_what_it_knows(schedule):
+    run(Met, schedule)
+    error = race(Overtaken, schedule)
+    assert (error.facts["first"]["role"], error.facts["second"]["role"]) == (
+        "warps 0-3",
+        "warps 4-7",
+    )
+
+
+class Reused(Kernel):
+    """Memory that was freed is another tensor's."""
+
+    def exchange(self, gx, gy, tile):
+        old = self.shared_tensor(dtype=float16, shape=[32, 64])
+        with self.thread_group(thread_begin=0, num_threads=128):
+            a = self.load_shared(old)
+            self.store_global(gy, self.cast(a, dtype=float32), offsets=[0, 0])
+        self.free_shared(old)
+        new = self.shared_tensor(dtype=float32, shape=[16, 64])
+        with self.thread_group(thread_begin=128, num_threads=128):
+            x = self.load_global(gx, offsets=[0, 0], shape=[16, 64])
+            self.store_shared(new, x)
+
+
+def test_memory_that_is_used_again_is_the_same_memory():
+    error = race(Reused)
+    assert "which the load_shared" in str(error) and "as old" in str(error)
+    assert (error.facts["first"]["tensor"], error.facts["second"]["tensor"]) == ("old", "new")
+
+
+# ---- device memory
+
+
+class Blocks(Kernel):
+    """Each block writes some rows; ``step`` rows apart."""
+
+    blocks, step, reads = 2, 16, False
+
+    def exchange(self, gx, gy, tile):
+        row: int32 = self.blockIdx.x * self.step
+        x = self.load_global(gx, offsets=[row, 0], shape=[16, 64])
+        self.store_global(gy, x, offsets=[row, 0])
+        if self.reads:
+            y = self.load_global(gy, offsets=[0, 0], shape=[16, 64])
+            self.store_global(gx, y, offsets=[48, 0])
+
+
+class Overlapping(Blocks):
+    step = 15
+
+
+class Reading(Blocks):
+    """The second block reads what the first one writes."""
+
+    reads = True
+
+
+def test_blocks_write_parts_of_their_own():
+    y, x = run(Blocks)
+    assert (y[:32] == x[:32]).all()
+    error = race(Overlapping)
+    assert "blocks of a grid run in any order" in error.facts["missing"]
+    assert (error.facts["first"]["block"], error.facts["second"]["block"]) == ((0, 0, 0), (1, 0, 0))
+    assert "gy at [15, 0]" in str(error) and "of block (0, 0, 0)" in str(error)
+    error = race(Reading)
+    assert (error.facts["first"]["kind"], error.facts["second"]["kind"]) == ("write", "read")
+
+
+class GlobalExchange(Kernel):
+    """A group reads in another layout what it has written to device memory."""
+
+    meet, columns = True, True
+
+    def exchange(self, gx, gy, tile):
+        x = self.load_global(gx, offsets=[0, 0], shape=[16, 64])
+        self.store_global(gy, x, offsets=[0, 0])
+        if self.meet:
+            self.sync()
+        shape = [32, 32] if self.columns else [16, 64]
+        y = self.load_global(gy, offsets=[0, 0], shape=shape)
+        self.store_global(gx, y, offsets=[32, 0])
+
+
+class GlobalApart(GlobalExchange):
+    meet = False
+
+
+class GlobalOwn(GlobalExchange):
+    meet, columns = False, False
+
+
+def test_threads_of_a_block_synchronise_what_they_exchange_through_device_memory():
+    run(GlobalExchange)
+    run(GlobalOwn)
+    assert "no sync() of warps 0-7" in race(GlobalApart).facts["missing"]
