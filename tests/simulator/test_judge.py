@@ -33,10 +33,10 @@ def test_a_verdict_says_under_which_schedule():
     arguments, _ = matrices(64, 8, 48)
     kernel = Ring(arrives=False).kernel()
     found = simulator.judge(kernel, arguments)
-    assert (found.verdict, found.schedule, found.executions) == ("deadlock", "timed", 1)
+    assert (found.verdict, found.schedule, found.executions) == ("deadlock", "late", 1)
     with pytest.raises(SimulationError) as info:
         simulator.run(kernel, arguments, schedule=found.schedule, seed=found.seed)
-    assert str(info.value) == found.message and info.value.facts["schedule"] == "timed"
+    assert str(info.value) == found.message and info.value.facts["schedule"] == "late"
 
 
 def test_what_schedules_miss_exploring_finds():

@@ -15,7 +15,7 @@ from tilus.simulator.grid import Argument, Launch, run
 from tilus.simulator.group import Block
 from tilus.simulator.log import Log
 
-FIXED = ("timed", "early", "late")
+FIXED = ("late", "timed", "early")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def judge(
 ) -> Judgement:
     """Judge ``kernel`` on copies of ``arguments``, which are as for :func:`tilus.simulator.run`.
 
-    Runs it under the schedules ``timed``, ``early`` and ``late``, explores the orders of moves of
+    Runs it under the schedules ``late``, ``timed`` and ``early``, explores the orders of moves of
     each cluster with at most ``cap`` executions, and, where that is no proof, under ``random`` with
     the ``seeds`` first seeds. The first verdict ends it.
     """
