@@ -3,7 +3,7 @@
 
 Dynamic partial-order reduction over replays (Flanagan and Godefroid, POPL 2005): an execution is
 repeated up to a move that a later one could have overtaken, and goes on another way from there. See
-the design page "The judge" for why this finds every outcome.
+docs/design/judge.rst for why this finds every outcome.
 """
 
 from __future__ import annotations

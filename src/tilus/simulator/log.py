@@ -3,7 +3,7 @@
 
 Groups and engines meet at mbarriers alone, and no decision of a kernel depends on data. What could
 come out otherwise in another order of moves is which phase of a barrier an arrival or a copy's
-bytes count in, and which phase a wait finds; see the design page "The judge".
+bytes count in, and which phase a wait finds; see docs/design/judge.rst.
 """
 
 from __future__ import annotations
