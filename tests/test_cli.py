@@ -322,6 +322,14 @@ def test_bench_runs_the_workload_with_its_options():
     assert done.output.splitlines()[-1].startswith("ok v3 device=sim m=64 n=64 k=64 rel_err=")
 
 
+def test_bench_refuses_what_is_no_matrix_product():
+    file = V3_FILE.parents[1] / "first_kernels" / "vector_add.py"
+    done = CliRunner().invoke(main, ["bench", str(file), "--device", "sim"])
+    assert done.exit_code == 1
+    rule = "KERNEL must be a matrix product, called with M, N, K, A, B and C, got VectorAdd(n, "
+    assert rule in done.output
+
+
 def test_bench_refuses_sizes_that_no_tensor_map_takes():
     done = CliRunner().invoke(main, ["bench", V3, "--device", "sim", "--size", "64", "64", "3"])
     assert done.exit_code == 1

@@ -679,7 +679,14 @@ def launch_attribute_under_a_condition(self, n: int32):
         self.attrs.blocks = 2  # self.attrs.blocks = 2
 
 
-@refused("the bounds of a range must be integers, got 1.5")
+@refused("the bounds of a range must be integers (write a // b, or int(x)), got 0.5")
+def range_of_a_compile_time_float(self):
+    self.start()
+    for i in range(0.5):  # range(0.5)
+        self.use(i)
+
+
+@refused("the bounds of a range must be integers (write a // b, or int(x)), got 1.5")
 def float_range(self):
     self.start()
     for i in self.range(0, 1.5):  # self.range(0, 1.5)

@@ -22,7 +22,7 @@ from tilus import (
     verify,
     workload,
 )
-from tilus.errors import TilusError
+from tilus.errors import ArgumentError, TilusError
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "hopper_matmul" / "matmul_v3.py"
@@ -121,6 +121,15 @@ def test_the_simulator_says_which_words_about_times_it_leaves_out(v3, capsys):
     assert "no speed" in out
     run(v3, *words)
     assert "without effect" not in capsys.readouterr().out
+
+
+def test_a_kernel_with_an_argument_more_is_refused(v3):
+    def call(self, m_size, n_size, k_size, a_ptr, b_ptr, c_ptr, bias):
+        raise AssertionError("never called")
+
+    more = type("More", (), {"__call__": call})
+    with pytest.raises(ArgumentError, match=r"C, got More\(m_size, .*, bias\)\. Run its own file"):
+        run(more, "--device", "sim", "--size", "16", "16", "16")
 
 
 # ---- lies ---------------------------------------------------------------------------------------

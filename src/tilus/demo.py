@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -18,6 +18,8 @@ import ml_dtypes
 import numpy as np
 
 from tilus import runtime
+from tilus.errors import ArgumentError
+from tilus.frontend import kernel_function, parameters
 from tilus.script import Script
 from tilus.workload import DEVICE, choose, start
 
@@ -36,7 +38,7 @@ def main(kernel: Script, *arguments: Any) -> None:
 def compare(kernel: Script, arguments: Sequence[Any], gpu: runtime.Gpu | None) -> None:
     """Launch a kernel on copies of the arrays among ``arguments`` and compare them with NumPy's."""
     found, wanted = copies(arguments), copies(arguments)
-    reference: Any = kernel.reference  # type: ignore[attr-defined]
+    reference = reference_of(kernel)
     launch(kernel, found, gpu)
     reference(*wanted)
     ran, names = kernel.last_run, inspect.signature(reference).parameters
@@ -45,6 +47,20 @@ def compare(kernel: Script, arguments: Sequence[Any], gpu: runtime.Gpu | None) -
             judge(name, mine, right)
     assert ran is not None
     click.echo(f"ok  {type(kernel).__name__} on {ran.device}, {ran.blocks} blocks")
+
+
+def reference_of(kernel: Script) -> Callable[..., Any]:
+    """Return what a kernel is compared with; raise :class:`ArgumentError` where it has none that
+    takes the kernel's arguments."""
+    names = [p.name for p in parameters(kernel_function(kernel))]
+    found: Callable[..., Any] | None = getattr(kernel, "reference", None)
+    taken = list(inspect.signature(found).parameters) if found else []
+    if found is None or len(taken) != len(names):
+        form = f"reference(self, {', '.join(names)})"
+        rule = f"a method {form} of {type(kernel).__name__}, which does the same in NumPy"
+        value = f"parameters {', '.join(taken)}" if found else "none"
+        raise ArgumentError("reference", rule, value, f"Write def {form}.")
+    return found
 
 
 def copies(arguments: Sequence[Any]) -> list[Any]:

@@ -14,6 +14,7 @@ one process.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,8 @@ from rich.table import Table
 
 from tilus import baseline, bench, records, runtime
 from tilus.autotune.progress import Show
-from tilus.errors import TilusError
+from tilus.errors import ArgumentError, TilusError
+from tilus.frontend import kernel_function
 from tilus.options import DEVICES, option
 from tilus.product import Operands, Product, Rivals, Row, Version
 
@@ -220,11 +222,28 @@ def products(
 
 
 def versions(scripts: Mapping[str, Any], request: Request, product: Product) -> dict[str, Version]:
-    """Return every version with a schedule, tuned for a product where none is given."""
+    """Return every version with a schedule, tuned for a product where none is given.
+
+    Raises :class:`ArgumentError` for a kernel that is no product of two matrices.
+    """
+    for script in scripts.values():
+        demand_product(script)
     return {
         name: Version.choose(name, script, request.given.get(name, {}), product)
         for name, script in scripts.items()
     }
+
+
+def demand_product(script: Any) -> None:
+    """Refuse a kernel that cannot be called with M, N, K, A, B and C."""
+    signature = inspect.signature(kernel_function(script))
+    try:
+        signature.bind(None, *range(6))
+    except TypeError:
+        form = f"{script.__name__}({', '.join(list(signature.parameters)[1:])})"
+        rule = "a matrix product, called with M, N, K, A, B and C"
+        remedy = "Run its own file, or tilus simulate; give further parameters defaults."
+        raise ArgumentError("KERNEL", rule, form, remedy) from None
 
 
 def measured(product: Product, request: Request) -> list[Row]:

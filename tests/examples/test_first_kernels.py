@@ -41,6 +41,26 @@ def test_no_example_is_forgotten():
     assert sorted(path.stem for path in FOLDER.glob("*.py")) == NAMES
 
 
+class NoReference(tilus.Script):
+    def __call__(self, n: tilus.int32):
+        self.attrs.blocks = n
+        self.attrs.warps = 1
+
+
+class OtherReference(NoReference):
+    def reference(self, n, m):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("script", "found"), [(NoReference, "none"), (OtherReference, "parameters n, m")]
+)
+def test_a_kernel_that_cannot_be_compared_is_refused(script, found):
+    with pytest.raises(tilus.ArgumentError) as caught:
+        demo.compare(script(), (1,), None)
+    assert f"got {found}. Write def reference(self, n)." in str(caught.value)
+
+
 @pytest.mark.parametrize("n", [1, 1024, 1025, 3001, 4096])
 def test_vector_add(backend, n):
     check(backend, kernel("vector_add"), n, random(n), random(n), np.zeros(n, np.float32))

@@ -19,7 +19,7 @@ from tilus.frontend.builder import Builder
 from tilus.frontend.expressions import Expressions, Frame, flatten
 from tilus.frontend.fields import bind_instruction, check_kinds, checked_kinds
 from tilus.frontend.scalars import RUNTIME_BUILTINS, convert, refuse_runtime
-from tilus.frontend.scopes import Range
+from tilus.frontend.scopes import counted
 from tilus.frontend.values import TILE_BUILTINS, Inlined, contains_runtime
 
 MAX_DEPTH = 64
@@ -132,8 +132,8 @@ class Calls(Expressions):
         """Call an ordinary Python function now."""
         if callee is super and not args:
             return super(self.frame.outer["__class__"], next(iter(self.frame.names.values())))
-        if callee is range and contains_runtime(args):
-            return Range(*args)
+        if callee is range and not kwargs:
+            return counted(*args)
         if isinstance(callee, DType):
             return convert(callee, *args)
         if callee in TILE_BUILTINS and any(isinstance(x, ir.RegisterTensor) for x in args):

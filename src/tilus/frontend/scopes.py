@@ -172,10 +172,22 @@ class Range:
         self.unroll = 0 if isinstance(unroll, str) else unroll
 
 
+INTEGERS = "integers (write a // b, or int(x))"
+
+
+def counted(*bounds: Any) -> Range | range:
+    """Return what ``range(...)`` is in a kernel: Python's where all of it is known, else a loop."""
+    if any(isinstance(x, ir.Expr) for x in bounds):
+        return Range(*bounds)
+    for x in bounds:
+        require(hasattr(x, "__index__"), "the bounds of a range", INTEGERS, describe(x))
+    return range(*bounds)
+
+
 def loop_bound(value: object) -> ir.Expr:
     """Return a bound of a loop as an integer expression."""
     good = value.dtype.is_integer if isinstance(value, ir.Expr) else type(value) is int
-    require(good, "the bounds of a range", "integers", describe(value))
+    require(good, "the bounds of a range", INTEGERS, describe(value))
     return ir.as_expr(value)  # type: ignore[arg-type]
 
 

@@ -41,8 +41,8 @@ class Call:
 def bind(function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
     """Match the arguments of a call with a kernel's parameters.
 
-    Raises :class:`TypeError` as Python does for a wrong number or name, :class:`ArgumentError` for
-    a value of the wrong type or range, an array of the wrong type, and arrays on different devices.
+    Raises :class:`ArgumentError` for a wrong number or name, a value of the wrong type or range, an
+    array of the wrong type, and arrays on different devices.
     """
     values = match(function, args, kwargs)
     constants, scalars, arrays = {}, {}, {}
@@ -64,19 +64,24 @@ def match(
     function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the value of every parameter by name, defaults filled in."""
-    own, name = parameters(function), function.__qualname__
+    own = parameters(function)
+    names = [p.name for p in own]
+    form = f"{function.__qualname__.removesuffix('.__call__')}({', '.join(names)})"
     if len(args) > len(own):
-        raise TypeError(f"{name}() takes {len(own)} arguments, got {len(args)}")
-    values = {p.name: a for p, a in zip(own, args, strict=False)}
-    known = {p.name for p in own}
+        rule = f"of at most {len(own)} arguments, {form}"
+        raise ArgumentError("a call", rule, len(args), "Leave the others out.")
+    values = dict(zip(names, args, strict=False))
     for key, value in kwargs.items():
-        if key not in known or key in values:
-            problem = "is given twice" if key in values else "is unknown"
-            raise TypeError(f"{name}(): argument '{key}' {problem}")
+        if key not in names:
+            rule = f"a parameter of {form}"
+            raise ArgumentError(key, rule, "an unknown name", "Check the spelling.")
+        if key in values:
+            raise ArgumentError(key, f"given once to {form}", "two values", "Leave one out.")
         values[key] = value
     for p in own:
         if p.name not in values and not p.has_default:
-            raise TypeError(f"{name}(): argument '{p.name}' is missing")
+            remedy = "Pass it, by its place or its name."
+            raise ArgumentError(p.name, f"given to {form}", "nothing", remedy)
         values.setdefault(p.name, p.default)
     return values
 
