@@ -129,21 +129,23 @@ FUNCTIONS = {
         unsigned long long *head = (unsigned long long *)buffer;
         head[0] = __rdtsc(); head[1] = nanoseconds(); head[2] = 7;
       }
-      return buffer + 32 + threadIdx.x * segment; }""",
-    "trace_event": """void trace_event(unsigned long long trace, unsigned &count, bool writes,
+      return buffer + 32 + threadIdx.x * segment + 16; }""",
+    "trace_event": """void trace_event(unsigned long long trace, unsigned long long &at,
+                                      unsigned &size, unsigned &ended, bool writes,
                                       unsigned what, unsigned begun, unsigned where,
                                       unsigned most) {
-      if (!writes || !trace) return;
-      const bool fits = count < most;
-      unsigned *segment = (unsigned *)trace;
-      segment[0] = ++count;
-      if (!fits) return;
-      unsigned *event = segment + 4 * count;
-      event[0] = what; event[1] = begun; event[2] = (unsigned)__rdtsc(); event[3] = where; }""",
-    "trace_end": """void trace_end(unsigned long long trace) {
+      const unsigned now = (unsigned)__rdtsc();
+      unsigned *event = (unsigned *)at;
+      if (writes && size < most) {
+        event[0] = what; event[1] = begun; event[2] = ended; event[3] = where;
+      }
+      if (writes) { size += 16; ended = now; }
+      at = trace + size; }""",
+    "trace_end": """void trace_end(unsigned long long trace, unsigned size, unsigned ended) {
       if (!trace) return;
-      unsigned *segment = (unsigned *)trace;
-      segment[2] = (unsigned)__rdtsc(); segment[3] = (unsigned)nanoseconds(); }""",
+      unsigned *head = (unsigned *)trace - 4;
+      head[0] = size / 16; head[1] = ended;
+      head[2] = (unsigned)__rdtsc(); head[3] = (unsigned)nanoseconds(); }""",
     "to_half": "half_t to_half(float x) { return _cvtss_sh(x, 0); }",
     "from_half": "float from_half(half_t h) { return _cvtsh_ss(h); }",
     "to_bfloat": """half_t to_bfloat(float x) {

@@ -148,20 +148,16 @@ def test_a_kernels_names_do_not_meet_ours():
 # ---- the memory ---------------------------------------------------------------------------------
 
 
-def written(events, block=((0, 0, 0),), most=8, count=None, began=100):
-    """Return a buffer of one thread in which ``events`` of four words were written."""
-    recording = Recording(block, most)
+def written(events, block=((0, 0, 0),), most=8, began=100):
+    """Return a buffer of one thread in which ``events`` (which, start, end, where) were written."""
+    recording, counted = Recording(block, most), len(events)
     memory = np.zeros(record.buffer_bytes(recording, 1), np.uint8)
     memory[:16].view(np.uint64)[:] = began, 10**18
     words = memory[record.HEADER :].view(np.uint32).reshape(-1, 4)
-    words[0] = (
-        len(events) if count is None else count,
-        0,
-        (began + 90) % 2**32,
-        (10**18 + 60) % 2**32,
-    )
-    for i, event in enumerate(events[:most]):
-        words[1 + i] = event
+    ends = [0, *(end for _, _, end, _ in events)]
+    words[0] = counted, ends[-1], (began + 90) % 2**32, (10**18 + 60) % 2**32
+    for i, (what, start, _, where) in enumerate(events[: most + 1]):
+        words[1 + i] = what, start, ends[i], where
     return recording, memory
 
 
@@ -195,9 +191,10 @@ def test_a_block_that_did_not_run_is_absent():
 
 
 def test_what_did_not_fit_is_counted():
-    recording, memory = written([(0, 101, 102, 0)] * 3, most=3, count=7)
+    recording, memory = written([(0, 101 + i, 102 + i, 0) for i in range(7)], most=3)
     found = instrument.recorded([site()], recording, 1, memory)
-    assert (len(found.events), found.dropped) == (3, 4)
+    assert [(e.start, e.end) for e in found.events] == [(1, 2), (2, 3), (3, 4)]
+    assert found.dropped == 4 and found.clocks[0].cycles == 90
 
 
 def test_a_copy_that_nobody_waited_for_is_not_shown():

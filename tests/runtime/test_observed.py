@@ -97,8 +97,8 @@ def test_a_traced_launch_has_events_and_says_what_was_dropped(gpu):
         assert not memory.any()
         memory[:4].view(np.uint64)[:] = 1000, 5 * 10**9
         segment = memory[record.HEADER // 4 :]
-        segment[:4] = 7, 0, 1900, 5 * 10**9 + 600 & 0xFFFFFFFF
-        segment[4:8] = 0, 1010, 1020, 0
+        segment[:4] = 7, 1800, 1900, 5 * 10**9 + 600 & 0xFFFFFFFF
+        segment[4:12] = 0, 1010, 0, 0, 0, 1030, 1020, 0
 
     gpu.read = run
     tilus.option.debug.trace([(2, 0, 0)], events=1)

@@ -29,8 +29,8 @@ from tilus.ir import (
 from tilus.options import Instruments
 
 OURS = """
-hangs trace trace_buffer trace_count trace_begin trace_clock trace_event trace_end global_timer hang
-trap hanging_block HANG_NS LINGER_NS mbarrier_try_wait"""
+hangs trace trace_at trace_buffer trace_size trace_ended trace_begin trace_clock trace_event
+trace_end global_timer hang trap hanging_block HANG_NS LINGER_NS mbarrier_try_wait"""
 """Names that a kernel's variables must leave alone here."""
 
 
@@ -65,7 +65,11 @@ class Instrumented(Emitter):
         block = record.numbered(self._recording.blocks)
         size = record.segment_bytes(self._recording.events)
         begin = f"trace_begin(trace_buffer, {block}, {self.function.threads.count}, {size})"
-        return [f"  const unsigned long long trace = {begin};", "  unsigned trace_count = 0;"]
+        return [
+            f"  const unsigned long long trace = {begin};",
+            "  unsigned long long trace_at = trace;",
+            f"  unsigned trace_size = trace ? 0 : {record.NEVER:#x}, trace_ended = 0;",
+        ]
 
     def _body(self) -> None:
         if self._recording is not None:
@@ -76,7 +80,7 @@ class Instrumented(Emitter):
 
     def _end(self) -> None:
         if self._recording is not None:
-            self.line("trace_end(trace);")
+            self.line("trace_end(trace, trace_size, trace_ended);")
 
     def _statement(self, stmt: Stmt) -> None:
         if isinstance(stmt, Return):
@@ -133,8 +137,8 @@ class Instrumented(Emitter):
         self._lines.insert(at, "  " * self._depth + f"const unsigned {begun} = trace_clock();")
         writes = "true" if stmt.threads.count == 1 else f"{self.thread()} == 0"
         what, where = self._what(number), self._where(self.sites[number].facts.tiles)
-        words = f"{writes}, {what}, {begun}, {where}, {events}"
-        self.line(f"trace_event(trace, trace_count, {words});")
+        words = f"{writes}, {what}, {begun}, {where}, {record.EVENT * (events + 1)}"
+        self.line(f"trace_event(trace, trace_at, trace_size, trace_ended, {words});")
 
     def _what(self, number: int) -> str:
         """Return the word that holds site, index of the barrier and parity."""

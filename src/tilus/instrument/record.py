@@ -2,8 +2,9 @@
 """What a tracing build writes into device memory, and the events that the host makes of it.
 
 A recorded block has a header, then a segment for each of its threads: how many events it had, when
-it ended, its events. A thread that speaks for its group writes an event of 16 bytes an instruction:
-which one, the clock of the SM before and behind it, where its tiles lie.
+the last of them and the thread itself ended, and the events. A thread that speaks for its group
+writes 16 bytes an instruction: which one, the clock of the SM before it and behind the one before,
+where its tiles lie.
 
 Threads see their own instructions only. When the TMA engine or the tensor cores did what they were
 asked for can be seen from the outside no more exactly than this: later than it was asked for, and
@@ -56,35 +57,41 @@ __device__ __forceinline__ unsigned long long trace_begin(unsigned long long buf
                  "mov.u64 c, %%clock64; mov.u64 t, %%globaltimer; mov.u32 s, %%smid;\\n"
                  "st.global.v2.u64 [%0], {c, t}; st.global.u32 [%0+16], s; }"
                  :: "l"(buffer) : "memory");
-  return buffer + 32 + threadIdx.x * segment;
+  return buffer + 32 + threadIdx.x * segment + 16;
 }""",
     """\
-/* No branch: WGMMA wants its warps together. `count` may share its register with an input of the
-   same value, so it is written last. */
-__device__ __forceinline__ void trace_event(unsigned long long trace, unsigned &count, bool writes,
+/* No branch, since WGMMA wants its warps together, and nothing that waits for a result: an event is
+   stored with the end of the one before, since its own is not known for some cycles, and at an
+   address computed then. Outputs may share their registers with inputs of the same value, so they
+   are written last. `size` counts the bytes of events so far. */
+__device__ __forceinline__ void trace_event(unsigned long long trace, unsigned long long &at,
+                                            unsigned &size, unsigned &ended, bool writes,
                                             unsigned what, unsigned begun, unsigned where,
                                             unsigned most) {
-  asm volatile("{ .reg .pred p, q; .reg .u64 at; .reg .u32 ended, n;\\n"
-               "mov.u32 ended, %%clock;\\n"
-               "setp.ne.u32 p, %1, 0;\\n"
-               "setp.lt.and.u32 q, %0, %6, p;\\n"
-               "add.u32 n, %0, 1;\\n"
-               "mad.wide.u32 at, n, 16, %2;\\n"
-               "@q st.global.v4.u32 [at], {%3, %4, ended, %5};\\n"
-               "@p st.global.u32 [%2], n;\\n"
-               "@p mov.u32 %0, n; }"
-               : "+r"(count)
-               : "r"((unsigned)(writes && trace)), "l"(trace), "r"(what), "r"(begun), "r"(where),
-                 "r"(most)
+  asm volatile("{ .reg .pred p, q; .reg .u32 n; .reg .u64 offset;\\n"
+               "setp.ne.u32 p, %4, 0;\\n"
+               "setp.lt.and.u32 q, %1, %8, p;\\n"
+               "@q st.global.v4.u32 [%0], {%5, %6, %2, %7};\\n"
+               "mov.u32 n, %1;\\n"
+               "@p add.u32 n, n, 16;\\n"
+               "cvt.u64.u32 offset, n;\\n"
+               "add.u64 %0, %3, offset;\\n"
+               "mov.u32 %1, n;\\n"
+               "@p mov.u32 %2, %%clock; }"
+               : "+l"(at), "+r"(size), "+r"(ended)
+               : "l"(trace), "r"((unsigned)writes), "r"(what), "r"(begun), "r"(where), "r"(most)
                : "memory");
 }""",
     """\
-__device__ __forceinline__ void trace_end(unsigned long long trace) {
+__device__ __forceinline__ void trace_end(unsigned long long trace, unsigned size, unsigned ended) {
   if (trace)
     asm volatile("{ .reg .u32 c, t; mov.u32 c, %%clock; mov.u32 t, %%globaltimer_lo;\\n"
-                 "st.global.v2.u32 [%0+8], {c, t}; }" :: "l"(trace) : "memory");
+                 "st.global.v4.u32 [%0+-16], {%1, %2, c, t}; }"
+                 :: "l"(trace), "r"(size / 16), "r"(ended) : "memory");
 }""",
 )
+NEVER = 1 << 31
+"""The size with which a thread of a block that is not recorded begins: larger than any buffer."""
 
 
 def numbered(blocks: Sequence[Block]) -> str:
@@ -97,8 +104,8 @@ def numbered(blocks: Sequence[Block]) -> str:
 
 
 def segment_bytes(events: int) -> int:
-    """Return the size of a thread's segment."""
-    return EVENT * (1 + events)
+    """Return the size of a thread's segment: its head, the events, one more for the last's end."""
+    return EVENT * (2 + events)
 
 
 def buffer_bytes(recording: Recording, threads: int) -> int:
@@ -175,9 +182,19 @@ class _History:
         self.sm = int(head[16:20].view(np.uint32)[0])
         words = rest.view(np.uint32).reshape(threads, -1, 4)
         self._heads, self._events = words[:, 0], words[:, 1:]
-        kept = self._events.shape[1]
-        self._counts = self._heads[:, 0].astype(np.int64)
-        self.dropped = int(np.maximum(self._counts - kept, 0).sum())
+        most = self._events.shape[1] - 1
+        counts = self._heads[:, 0].astype(np.int64)
+        self._kept = np.minimum(counts, most)
+        self.dropped = int((counts - self._kept).sum())
+
+    def _clocks(self, thread: int) -> NDArray[np.uint32]:
+        """Return start and end of each event of a thread."""
+        kept = self._kept[thread]
+        rows = self._events[thread, : kept + 1]
+        ends = rows[1:, 2].copy()
+        if kept == self._heads[thread, 0]:  # nobody came behind the last
+            ends[-1:] = self._heads[thread, 1]
+        return np.stack([rows[:kept, 1], ends], axis=1)
 
     def _cycles(self, clocks: Any) -> NDArray[np.int64]:
         """Return cycles since the block began, from the low words of the clock in their order.
@@ -191,14 +208,14 @@ class _History:
     def marks(self) -> list[Mark]:
         """Return all events in the order in which their instructions began."""
         found = []
-        for thread in np.flatnonzero(self._counts):
-            rows = self._events[thread, : self._counts[thread]]
-            times = self._cycles(rows[:, 1:3]).reshape(-1, 2).tolist()
+        for thread in map(int, np.flatnonzero(self._kept)):
+            rows = self._events[thread, : self._kept[thread]]
+            times = self._cycles(self._clocks(thread)).reshape(-1, 2).tolist()
             for (what, _, _, where), (start, end) in zip(rows.tolist(), times, strict=True):
                 index = what >> INDEX_BIT & (MOST_INDEX - 1)
                 places = (where & 0xFFFF) * WORD, (where >> 16) * WORD
                 site, parity = what & (MOST_SITES - 1), what >> PARITY_BIT
-                mark = Mark(int(thread), site, index, parity, float(start), float(end), places)
+                mark = Mark(thread, site, index, parity, float(start), float(end), places)
                 found.append(mark)
         return sorted(found, key=lambda mark: mark.start)  # stable: a thread's order stays
 
@@ -213,8 +230,8 @@ class _History:
 
     def _end(self, thread: int) -> int:
         """Return the cycles at which a thread came to the end of the kernel."""
-        clocks = self._events[thread, : self._counts[thread], 1:3].reshape(-1)
-        return int(self._cycles([*clocks, self._heads[thread, 2]])[-1])
+        clocks = np.append(self._clocks(thread), self._heads[thread, 2])
+        return int(self._cycles(clocks)[-1])
 
 
 @dataclass
