@@ -335,6 +335,14 @@ def run_time_shape(self, n: int32):
     t = self.shared_tensor(float16, [n, 8])  # self.shared_tensor(float16, [n, 8])
 
 
+@refused("load_shared: src must be a tensor in shared memory, got ")
+def register_tile_for_a_shared_one(self):
+    self.attrs.blocks = 1
+    self.attrs.warps = 4
+    t = self.register_tensor(dtype=float32, shape=[32, 32], init=0)
+    self.load_shared(t)  # self.load_shared(t)
+
+
 @refused("load_shared: src must be a tensor in shared memory, got 3")
 def number_for_a_tensor(self):
     self.start()

@@ -74,6 +74,7 @@ def test_the_example_runs_on_the_simulator_and_says_so(tmp_path):
     ("words", "status", "said"),
     [
         (["--device", "sim", "--size", "64", "64", "10"], 1, "a_ptr must be of a pitch"),
+        (["--device", "sim", "--size", "64", "64", "10"], 1, "a multiple of 8 float16 elements"),
         (["--size", "64", "64"], 2, "'--size' requires 3 arguments"),
         (["--size", "64", "64", "0"], 2, "0 is not in the range"),
         (["--device", "tpu"], 2, "'tpu' is not one of"),
@@ -89,7 +90,8 @@ def test_what_is_wrong_is_said_in_a_few_lines(words, status, said):
 @pytest.mark.skipif(runtime.find_gpu() is not None, reason="there is a Hopper GPU")
 def test_cuda_without_a_gpu_is_refused():
     done = example("--device", "cuda")
-    assert done.returncode == 1 and "found:" in done.stderr and "mend:" in done.stderr
+    assert done.returncode == 1 and "found:" in done.stderr
+    assert "mend:" in done.stderr and "or run on the simulator: --device sim;" in done.stderr
     assert done.stdout == ""
 
 

@@ -56,7 +56,11 @@ DEVICE = click.Option(
     help="A Hopper GPU, the simulator, or whichever there is.",
 )
 SIZE = click.Option(
-    ["--size"], type=click.IntRange(1), nargs=3, metavar="M N K", help="The problem."
+    ["--size"],
+    type=click.IntRange(1),
+    nargs=3,
+    metavar="M N K",
+    help="The problem; K a multiple of 8, since TMA steps from row to row by 16 bytes.",
 )
 REGIME = click.Option(
     ["--regime", "regimes"],

@@ -197,7 +197,7 @@ class Copy:
 def _verify(op: Instruction, name: str, tensor: SharedTensor) -> None:
     rank = len(tensor.shape)
     rule = "a tile of one or two dimensions (index the leading ones)"
-    op.require(isinstance(tensor, SharedTensor) and rank <= 2, name, rule, f"{rank} dimensions")
+    op.require(rank <= 2, name, rule, f"{rank} dimensions")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -14,7 +14,10 @@ from tilus.runtime.driver import binding, check, core, device_errors
 
 NEEDED = "an NVIDIA GPU of the Hopper generation (compute capability 9.0: H100, H200, GH200)"
 LOOKING = "looking for GPUs"
-SIMULATE = "or run on the simulator: TILUS_DEVICE=sim"
+SIMULATE = (
+    "or run on the simulator: --device sim; where there is no such option, "
+    'tilus.option.device("sim"), or TILUS_DEVICE=sim'
+)
 
 
 @dataclass(frozen=True)

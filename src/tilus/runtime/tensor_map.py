@@ -77,8 +77,13 @@ class Tiling:
             if stride % GRANULE or not 0 < stride < 1 << 40:
                 rule = f"of a pitch that is a positive multiple of {GRANULE} bytes below 2^40"
                 value = f"{stride} bytes from row to row (dimension {dim} of shape {self.shape})"
-                needed = -(-max(stride, 1) // GRANULE) * GRANULE
-                raise ArgumentError(self.argument, rule, value, f"Pad rows to {needed} bytes.")
+                raise ArgumentError(self.argument, rule, value, self._wider(stride))
+
+    def _wider(self, stride: int) -> str:
+        """Return what makes rows of ``stride`` bytes ones that TMA can step along."""
+        whole = f"a multiple of {GRANULE // self.dtype.nbytes} {self.dtype} elements"
+        needed = -(-max(stride, 1) // GRANULE) * GRANULE
+        return f"Make its last dimension {whole}, or pad rows to {needed} bytes."
 
     def _check_box(self) -> None:
         box, swizzle, name = self.box, self.swizzle, f"TMA box of {self.argument}"
