@@ -195,6 +195,36 @@ def misspelt_instruction(self):
     self.tma.global_to_shred(1)  # self.tma.global_to_shred
 
 
+@refused("'self' has no 'alloc'; did you mean 'self.mbarrier.alloc'?")
+def instruction_without_its_unit(self):
+    self.start()
+    self.alloc([1])  # self.alloc
+
+
+@refused("did you mean 'self.tma.commit_group' or 'self.wgmma.commit_group'?")
+def instruction_of_two_units(self):
+    self.start()
+    self.commit_group()  # self.commit_group
+
+
+@refused("'fence' is a unit, not an instruction; call self.fence.proxy_async or self.wgmma.fence")
+def unit_that_is_called(self):
+    self.start()
+    self.fence()  # self.fence()
+
+
+@refused("'self' has no 'softmax'; docs/reference/instructions.rst")
+def no_instruction_at_all(self):
+    self.start()
+    self.softmax(1)  # self.softmax
+
+
+@refused("'self' has no 'tanh'; docs/reference/instructions.rst")
+def no_function_of_that_name(self):
+    self.start()
+    self.tanh(1)  # self.tanh
+
+
 @refused("'x' is int32", "cannot hold int64", "declare it as `x: int64 = ...`")
 def variable_too_narrow(self, n: int64):
     self.start()

@@ -14,7 +14,7 @@ from typing import Any
 from tilus import ir
 from tilus.dtypes import DType
 from tilus.errors import LanguageError
-from tilus.frontend import source
+from tilus.frontend import source, suggest
 from tilus.frontend.builder import Builder
 from tilus.frontend.expressions import Expressions, Frame, flatten
 from tilus.frontend.fields import bind_instruction, check_kinds, checked_kinds
@@ -33,7 +33,7 @@ class Calls(Expressions):
     """Adds calls to :class:`Expressions`."""
 
     def __init__(self, builder: Builder, script: Inlined) -> None:
-        super().__init__(builder)
+        super().__init__(builder, script)
         self.made: list[Inlined] = [script]  # the objects whose attributes this kernel may assign
 
     def run(self, body: Sequence[ast.stmt]) -> Any:
@@ -147,7 +147,7 @@ class Calls(Expressions):
                 return RUNTIME_BUILTINS[callee](*args)
             refuse_runtime(callee)
         if not callable(callee):
-            raise LanguageError(f"a {type(callee).__name__} cannot be called")
+            raise LanguageError(suggest.not_callable(callee, self.script))
         if self.changes_container(callee):  # which keeps the values of now, as names do
             args, kwargs = self.builder.keep([args, kwargs], "element", self.at(node))
         return plain(callee, args, kwargs)

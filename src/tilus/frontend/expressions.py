@@ -8,15 +8,15 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from tilus import ir
 from tilus.dtypes import boolean
 from tilus.errors import LanguageError, Location, TilusError
+from tilus.frontend import suggest
 from tilus.frontend.builder import Builder
 from tilus.frontend.source import Source, assigned
-from tilus.frontend.values import MISSING, OPERATIONS, SYMBOLS, Unreadable
+from tilus.frontend.values import MISSING, OPERATIONS, SYMBOLS, Inlined, Unreadable
 from tilus.ir import describe
 
 INSTEAD: dict[str, str] = {
@@ -75,8 +75,8 @@ class Frame:
 class Expressions:
     """Evaluates expression nodes in the current frame."""
 
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
+    def __init__(self, builder: Builder, script: Inlined) -> None:
+        self.builder, self.script = builder, script
         self.frames: list[Frame] = []
         self.naming: tuple[ast.expr | None, str] = (None, "")
 
@@ -179,9 +179,8 @@ class Expressions:
         owner = self.evaluate(node.value)
         value = getattr(owner, node.attr, MISSING)
         if value is MISSING:
-            near = get_close_matches(node.attr, dir(owner), n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise LanguageError(f"'{ast.unparse(node.value)}' has no '{node.attr}'{hint}")
+            meant = suggest.hint(owner, node.attr, self.script)
+            raise LanguageError(f"'{ast.unparse(node.value)}' has no '{node.attr}'{meant}")
         return self.readable(value, node)
 
     def subscript(self, container: Any, index: Any, node: ast.expr) -> Any:
