@@ -11,6 +11,10 @@ from ladder import reference
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
+import tilus
+from tilus.dtypes import DType
+from tilus.options import Debug, Option
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "instructions.rst"
 
 
@@ -23,13 +27,13 @@ def listed() -> list[str]:
 
 
 def test_the_page_names_every_module_once() -> None:
-    offering = {cls.__module__.removeprefix("tilus.ops.") for cls in reference.offered()}
+    offering = {cls.__module__.removeprefix("tilus.ops.") for cls in reference.spellings()}
     assert sorted(listed()) == sorted(offering)
 
 
 def test_every_instruction_has_an_entry() -> None:
     made = {name for unit in listed() for name in reference.entries(unit)}
-    assert made == {f"{cls.__module__}.{cls.__name__}" for cls in reference.offered()}
+    assert made == {f"{cls.__module__}.{cls.__name__}" for cls in reference.spellings()}
     assert "tilus.ops.tma.global_to_shared" in made
     assert "tilus.ops.memory.store_global" in made
 
@@ -45,13 +49,30 @@ def test_a_module_without_instructions_is_refused() -> None:
 
 def test_an_entry_shows_arguments_effect_and_instruction(tmp_path: Path) -> None:
     (tmp_path / "index.rst").write_text(
-        "Page\n====\n\n.. instructions:: mbarrier\n\n:op:`arrive`\n"
+        "Page\n====\n\n.. instructions:: mbarrier memory mma sync debug\n\n:op:`arrive`\n"
     )
     settings = {"extensions": ["sphinx.ext.autodoc", "ladder.reference"], "add_module_names": False}
     folders = tmp_path, None, tmp_path / "out", tmp_path / "trees"
     Sphinx(*folders, "html", settings, status=None, warning=None).build()
     html = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
-    assert "arrive(barrier, count=1)" in text
+    assert "self.mbarrier.arrive(barrier, count=1)" in text and "class " not in text
     assert "barrier.pending_arrivals -= count * threads" in text
+    assert "self.sync()" in text and "self.printf(format, *values)" in text
+    assert "dot(a, b, acc=None, out=None)" in text  # Python, which wants defaults last
+    assert "`" not in text and "outside outside of src" in text
     assert 'href="#tilus.ops.mbarrier.arrive"' in html
+
+
+def test_the_language_page_has_every_type() -> None:
+    text = (PAGE.parent / "language.rst").read_text(encoding="utf-8")
+    types = [name for name, value in vars(tilus).items() if isinstance(value, DType)]
+    assert "float16" in types
+    assert [name for name in types if f"``{name}``" not in text] == []
+
+
+def test_the_language_page_has_every_option() -> None:
+    text = (PAGE.parent / "language.rst").read_text(encoding="utf-8")
+    for owner, prefix in ((Option, ""), (Debug, "debug.")):
+        named = [name for name in vars(owner) if name[0] != "_" and callable(vars(owner)[name])]
+        assert named and [n for n in named if f"``{prefix}{n}" not in text] == []

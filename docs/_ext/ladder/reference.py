@@ -25,8 +25,6 @@ from tilus import Script
 from tilus.ir import Instruction, instructions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sphinx.application import Sphinx
 
 MEANING = re.compile(r"^(NumPy|PTX): +(.*)$")
@@ -36,30 +34,55 @@ def signature(app: Sphinx, what: str, name: str, obj: Any, *_: Any) -> tuple[str
     """Show the arguments that a kernel passes, not the fields of the dataclass."""
     if not (isinstance(obj, type) and issubclass(obj, Instruction)):
         return None
-    fields = obj.__dataclass_fields__
-    shown = [
-        p if not _optional(fields[p]) else f"{p}={fields[p].default!r}" for p in obj.parameters()
-    ]
+    shown = [_parameter(obj.__dataclass_fields__[p]) for p in obj.parameters()]
+    if obj.variadic:
+        shown[-1] = f"*{obj.parameters()[-1]}"
     return f"({', '.join(shown)})", None
 
 
-def _optional(field: Any) -> bool:
-    return field.default is not MISSING
+def _parameter(field: Any) -> str:
+    """Return a parameter with its default; an ``out`` that is not passed is made by the call."""
+    default = None if field.name == "out" else field.default
+    return field.name if default is MISSING else f"{field.name}={default!r}"
+
+
+def spell(app: Sphinx, domain: str, objtype: str, content: nodes.Element) -> None:
+    """Head the entry of an instruction, and its line among the contents, with what a kernel writes:
+    ``self.tma.wait_group``."""
+    names = {f"{cls.__module__}.{cls.__name__}": name for cls, name in spellings().items()}
+    for head in content.parent.findall(addnodes.desc_signature):
+        name = names.get(f"{head.get('module')}.{head.get('fullname')}")
+        if name is None:
+            continue
+        extras = addnodes.desc_annotation, addnodes.desc_addname  # "class", the module
+        head[:] = [node for node in head if not isinstance(node, extras)]
+        prefix = name.removesuffix(head["fullname"])
+        head.insert(0, addnodes.desc_addname(prefix, prefix))
+        head["_toc_name"] = name
+        if not any(isinstance(node, addnodes.desc_parameterlist) for node in head):
+            head += addnodes.desc_sig_punctuation("()", "()")  # of a class Sphinx leaves them out
 
 
 def meanings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Turn the two lines ``NumPy: ...`` and ``PTX: ...`` of a docstring into fields."""
-    lines[:] = [MEANING.sub(r":\1: ``\2``", line) for line in lines]
+    lines[:] = [MEANING.sub(_meaning, line) for line in lines]
 
 
-def offered() -> Iterator[type[Instruction]]:
-    """Yield what a kernel reaches as ``self.<name>`` or ``self.<unit>.<name>``."""
-    known = set(instructions())
+def _meaning(found: re.Match[str]) -> str:
+    kind, text = found.groups()
+    return f":{kind}: ``{text.replace('``', '')}``"
+
+
+def spellings() -> dict[type[Instruction], str]:
+    """Return what a kernel writes, ``self.<name>`` or ``self.<unit>.<name>``, by instruction."""
+    known, found = set(instructions()), {}
     for name in dir(Script):
         value = getattr(Script, name)
-        for found in vars(value).values() if isinstance(value, ModuleType) else (value,):
-            if isinstance(found, type) and found in known:
-                yield found
+        unit = isinstance(value, ModuleType)
+        for short, cls in vars(value).items() if unit else [(name, value)]:
+            if isinstance(cls, type) and cls in known:
+                found[cls] = f"self.{name}.{short}" if unit else f"self.{name}"
+    return found
 
 
 def entries(unit: str) -> list[str]:
@@ -68,7 +91,7 @@ def entries(unit: str) -> list[str]:
     Raises :class:`ExtensionError` where it offers none.
     """
     module = f"tilus.ops.{unit}"
-    own = {c.__name__ for c in offered() if c.__module__ == module}
+    own = {c.__name__ for c in spellings() if c.__module__ == module}
     if not own:
         raise ExtensionError(f"{module} offers kernels no instruction")
     return [f"{module}.{name}" for name in vars(sys.modules[module]) if name in own]
@@ -120,3 +143,4 @@ def setup(app: Sphinx) -> None:
     app.add_directive("instructions", Instructions)
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-docstring", meanings)
+    app.connect("object-description-transform", spell)
