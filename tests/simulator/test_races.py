@@ -276,3 +276,83 @@ def test_threads_of_a_block_synchronise_what_they_exchange_through_device_memory
     run(GlobalExchange)
     run(GlobalOwn)
     assert "no sync() of warps 0-7" in race(GlobalApart).facts["missing"]
+
+
+class WaitsAlone(Kernel):
+    """One thread waits for its group; the others know nothing until they meet it."""
+
+    meet = False
+
+    def exchange(self, gx, gy, tile):
+        ready = self.mbarrier.alloc(128)
+        with self.thread_group(thread_begin=0, num_threads=128):
+            x = self.load_global(gx, offsets=[0, 0], shape=[16, 64])
+            self.store_shared(tile[0], x)
+            self.mbarrier.arrive(ready)
+        with self.thread_group(thread_begin=128, num_threads=128):
+            with self.single_thread():
+                self.mbarrier.wait(ready, phase=0)
+            if self.meet:
+                self.sync()
+            y = self.load_shared(tile[0])
+            self.store_global(gy, y, offsets=[0, 0])
+
+
+class WaitsForAll(WaitsAlone):
+    meet = True
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_one_thread_has_waited_for_its_group_does_not_know(schedule):
+    run(WaitsForAll, schedule)
+    assert race(WaitsAlone, schedule).facts["second"]["role"] == "warps 4-7"
+
+
+class Readers(Kernel):
+    """Two groups read a box, and one of them writes it."""
+
+    meet = False
+
+    def exchange(self, gx, gy, tile):
+        read = self.mbarrier.alloc(128)
+        with self.thread_group(thread_begin=0, num_threads=128):
+            x = self.load_global(gy, offsets=[0, 0], shape=[16, 64])
+            self.store_shared(tile[0], x)
+            self.mbarrier.arrive(read)
+        with self.thread_group(thread_begin=128, num_threads=128):
+            x = self.load_global(gy, offsets=[0, 0], shape=[16, 64])
+            if self.meet:
+                self.mbarrier.wait(read, phase=0)
+            self.store_global(gy, x, offsets=[0, 0])
+
+
+class ReadersMet(Readers):
+    meet = True
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_all_who_have_read_device_memory_come_before_who_writes_it(schedule):
+    run(ReadersMet, schedule)
+    facts = race(Readers, schedule).facts
+    assert {facts[which]["role"] for which in ("first", "second")} == {"warps 0-3", "warps 4-7"}
+    assert {facts[which]["kind"] for which in ("first", "second")} == {"read", "write"}
+
+
+class Unawaited(Kernel):
+    """Nobody waits for a copy."""
+
+    def exchange(self, gx, gy, tile):
+        full = self.mbarrier.alloc(1)
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, tile[0].nbytes)
+            self.tma.global_to_shared(src=gx, dst=tile[0], offsets=[0, 0], mbarrier=full)
+        self.store_global(gy, self.load_global(gx, offsets=[0, 0], shape=[1, 1]), offsets=[0, 0])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_copy_that_nobody_waits_for(schedule):
+    """Also where it happens to have landed."""
+    with pytest.raises(SimulationError, match="when the block ends") as info:
+        run(Unawaited, schedule)
+    assert info.value.verdict == "protocol"
+    assert info.value.facts["state"] in ("in flight", "never waited for")

@@ -19,7 +19,7 @@ def check_loads(machine: BlockMachine) -> None:
     peer's to wait for."""
     known = machine.knowledge()
     for effect in machine.engines.loads:
-        here = all(barrier.rank == machine.rank for barrier in effect.barriers)
+        here = any(barrier.rank == machine.rank for barrier in effect.barriers)
         if here and not effect.agent.mark.known(known):
             _refuse(machine, effect, "never waited for")
 
