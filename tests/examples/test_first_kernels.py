@@ -3,8 +3,10 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -152,3 +154,19 @@ def run(path):
     """Run a program on the simulator."""
     command = [sys.executable, str(path), "--device", "sim"]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+
+
+def test_the_pages_program_runs_beside_the_example(tmp_path):
+    text = (FOLDER.parents[1] / "docs" / "first-kernel.rst").read_text()
+    blocks = re.findall(r"code-block:: python\n\n((?:   .*\n|\n)+)", text)
+    (program,) = (textwrap.dedent(block) for block in blocks if "import numpy" in block)
+    file = tmp_path / "mine.py"
+    file.write_text(program)
+    path = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "True\n", done.stderr
