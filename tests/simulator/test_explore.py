@@ -181,3 +181,15 @@ def test_a_correct_ring_takes_one_execution(stages):
     for tiles in range(5):
         arguments, _ = matrices(64, 8, 16 * tiles)
         assert explore(runs(Ring(stages=stages).kernel(), arguments), 1).proved
+
+
+@pytest.mark.parametrize("meets", [False, True])
+def test_threads_of_a_group_that_may_drift_apart_are_no_proof(meets):
+    """Some threads might arrive twice and end the first phase, before others have come at all."""
+    both = ir.BarrierArray("both", (32,))
+    arrival = do(lambda m: m.arrive(both[0], 32))
+    between = [do(lambda m: m.wait_threads(m.threads))] * meets
+    start = do(lambda m: m.init_barriers(both[0])), do(lambda m: m.wait_threads(m.threads))
+    it = kernel(*start, group(0, 32, arrival, *between, arrival))
+    found = explore(runs(it), 10)
+    assert found.executions == 1 and found.error is None and found.proved == meets

@@ -75,6 +75,7 @@ Execute = Callable[[Chosen, Log], None]
 def explore(execute: Execute, cap: int) -> Exploration:
     """Explore the orders of moves of ``execute``, with at most ``cap`` executions."""
     nodes: list[_Node] = []
+    drifts = False
     for count in range(1, cap + 1):
         log = Log()
         try:
@@ -85,10 +86,11 @@ def explore(execute: Execute, cap: int) -> Exploration:
             nodes.append(_Node(possible, chosen, {chosen}))
         for i, keys in _reversals(log):
             nodes[i].wanted |= keys
+        drifts = drifts or log.drifts()
         while nodes and not nodes[-1].open():
             nodes.pop()
         if not nodes:
-            return Exploration(count)
+            return Exploration(count, exhausted=not drifts)
         nodes[-1].chosen = nodes[-1].open()[0]
         nodes[-1].tried.add(nodes[-1].chosen)
     return Exploration(cap, exhausted=False)

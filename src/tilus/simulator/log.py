@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Literal
 
 from tilus.simulator.access import Agent
@@ -37,6 +38,10 @@ class Operation:
     def before(self, other: Operation) -> bool:
         """Say whether this comes before the other in every order of moves."""
         return self.agent.mark.known(other.agent.clock.before)
+
+    def told(self, other: Operation) -> bool:
+        """Say whether every thread of the other knows of all threads of this."""
+        return self.agent.mark.known(other.agent.clock)
 
 
 @dataclass
@@ -68,14 +73,32 @@ class Log:
         for barrier, operations in self.at.items():
             yield from _hazards(barrier, operations)
 
+    def drifts(self) -> bool:
+        """Say whether threads of one group may arrive for a phase while others of it have yet to
+        arrive for the phase before: moves of whole groups do not show that."""
+        phases = (_counted(operations) for operations in self.at.values())
+        return any(
+            (x.agent.role, x.agent.block) == (op.agent.role, op.agent.block) and not x.told(op)
+            for counted in phases
+            for phase in list(counted)
+            for x, op in product(counted[phase], counted[phase + 1])
+            if x.kind == op.kind == "arrive"
+        )
 
-def _hazards(
-    barrier: MBarrier, operations: list[Operation]
-) -> Iterator[tuple[Operation, Operation]]:
+
+def _counted(operations: list[Operation]) -> defaultdict[int, list[Operation]]:
+    """Return what has counted in each phase."""
     counted: defaultdict[int, list[Operation]] = defaultdict(list)
     for op in operations:
         if op.kind != "wait":
             counted[op.phase].append(op)
+    return counted
+
+
+def _hazards(
+    barrier: MBarrier, operations: list[Operation]
+) -> Iterator[tuple[Operation, Operation]]:
+    counted = _counted(operations)
     for op in operations:
         last, now, following = (counted[op.phase + i] for i in (-1, 0, 1))
         # It could have come before what ended the last phase: counted, or found another phase.
