@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target sets up .venv by itself. Python 3.11 or newer and git are all it needs; a GPU is used where there is one.
 #
-#   make html      build the site                      make check     lint, types, imports, quick tests
+#   make html      build the site                      make check     lint, types, imports, most tests
 #   make test      run all tests                       make bench     measure on a Hopper GPU
 #   make simulate  run the kernels on the simulator    make clean     remove what was built
 
@@ -34,7 +34,7 @@ simulate: $(READY)
 	for example in $(EXAMPLES); do .venv/bin/python $$example --device sim || exit 1; done
 
 clean:
-	rm -rf $(BUILD) docs/gallery
+	rm -rf $(BUILD) build/tested-site docs/gallery
 
 $(READY):
 	@scripts/setup $@

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "docs" / "_build" / "html"
+BUILD = ROOT / "build" / "tested-site"
+"""Not where ``make html`` leaves the reader's site, which testing does not touch."""
+SITE = BUILD / "html"
+MADE = BUILD, ROOT / "docs" / "gallery"
 SHOWN = ("hopper_matmul/matmul_v*.py", "first_kernels/*.py")
 EXAMPLES_FOLDER = ROOT / "examples"
 EXAMPLES = sorted(p for pattern in SHOWN for p in EXAMPLES_FOLDER.glob(pattern))
@@ -33,18 +36,20 @@ CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
 
 def make_html() -> subprocess.CompletedProcess[str]:
-    """Run the README's command."""
-    command = ["make", "--no-print-directory", "html"]
+    """Run the README's command, into a folder of its own."""
+    command = ["make", "--no-print-directory", "html", f"BUILD={BUILD}"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def site() -> Path:
     """Build the site from nothing."""
-    for made in (ROOT / "docs" / "_build", ROOT / "docs" / "gallery"):
+    for made in MADE:
         shutil.rmtree(made, ignore_errors=True)
     result = make_html()
     assert result.returncode == 0, result.stdout + result.stderr
+    phases = re.findall(r"^ *\d+ s  (\w+)", result.stderr, re.MULTILINE)
+    assert phases == ["running", "reading", "writing"], result.stderr
     return SITE
 
 
@@ -124,7 +129,7 @@ def contents(site: Path) -> dict[str, str]:
 
 def test_two_builds_are_the_same_bytes(site: Path) -> None:
     first = contents(site)
-    for made in (ROOT / "docs" / "_build", ROOT / "docs" / "gallery"):
+    for made in MADE:
         shutil.rmtree(made)
     assert make_html().returncode == 0
     second = contents(site)
