@@ -98,7 +98,8 @@ def test_the_gallery_has_run_the_kernel(site: Path, example: Path) -> None:
     page = site / "gallery" / example.parent.name / f"{example.stem}.html"
     text = page.read_text(encoding="utf-8")
     said = re.findall(r"^ok +(\w+)", text, re.MULTILINE)
-    own = (example.stem.removeprefix("matmul_"), example.stem.title().replace("_", ""))
+    kernels = re.findall(r"^class (\w+)\(tilus\.Script\)", example.read_text(), re.MULTILINE)
+    own = [example.stem.removeprefix("matmul_"), *kernels]
     assert len(said) == 1 and said[0] in own
     for kind in (".py", ".ipynb", ".zip"):
         assert re.search(rf'href="[^"]*/_downloads/[^"]*/{example.stem}{kind}"', text), kind
