@@ -148,10 +148,11 @@ def test_all_sizes_may_take_what_one_was_tuned_for(stage, monkeypatch):
     request = workload.Request(
         sizes=[(16, 16, 16), (8, 8, 8)], tune_at=(8, 8, 8), given={"v3": {"num_stages": 4}}
     )
-    made = list(workload.products({"v3": None, "v5": None}, request, None))
+    script = load_v3()
+    made = list(workload.products({"v3": script, "v5": script}, request, None))
     assert seen == [("v3", {"num_stages": 4}, (8, 8, 8)), ("v5", {}, (8, 8, 8))]
     found = [(p.size, p.versions["v5"].kernel, p.versions["v5"].tuning) for p in made]
     assert found == [((16, 16, 16), (8, 8, 8), None), ((8, 8, 8), (8, 8, 8), "long")]
     seen.clear()
-    list(workload.products({"v3": None}, workload.Request(sizes=request.sizes), None))
+    list(workload.products({"v3": script}, workload.Request(sizes=request.sizes), None))
     assert [size for *_, size in seen] == [(16, 16, 16), (8, 8, 8)]

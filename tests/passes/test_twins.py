@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups that share machine code: found where they are alike, and then right for each of them."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -20,23 +20,33 @@ def groups(kernel):
 
 def apart(kernel):
     """Return the kernel with the shared body written out for each of its groups."""
-    bodies = {
-        group: (number, twins)
-        for twins in kernel.plan.twins.values()
-        for number, group in enumerate(twins.groups)
-    }
+    registers, parts = dict(kernel.plan.registers), {}
+    for twins in kernel.plan.twins.values():
+        for number, group in enumerate(twins.groups):
+            by, tiles = group.threads.begin - twins.groups[0].threads.begin, {}
+            body = tuple(moved(stmt, by, tiles) for stmt in twins.body)
+            registers |= {new: kernel.plan.registers[old] for old, new in tiles.items()}
+            value = ir.as_expr(number, int32)
+            member = ir.Declare(location=group.location, var=twins.member, value=value)
+            parts[group] = replace(group, body=(member, *body))
+    body = tuple(parts.get(stmt, stmt) for stmt in kernel.function.body)
+    plan = replace(kernel.plan, registers=registers)
+    return replace(kernel, plan=plan, function=replace(kernel.function, body=body))
 
-    def change(stmt):
-        if stmt.location is None or stmt not in originals:
-            return (stmt,)
-        number, twins = bodies[originals[stmt]]
-        value = ir.as_expr(number, int32)
-        member = ir.Declare(location=stmt.location, var=twins.member, value=value)
-        return (replace(stmt, body=(member, *twins.body)),)
 
-    originals = {group: group for group in bodies}
-    body = tuple(new for stmt in kernel.function.body for new in change(stmt))
-    return replace(kernel, function=replace(kernel.function, body=body))
+def moved(x, by, tiles):
+    """Return a part of a program for threads that begin ``by`` later, with tiles of their own."""
+    match x:
+        case ir.Threads():
+            return replace(x, begin=x.begin + by)
+        case ir.RegisterTensor():
+            return tiles.setdefault(x, replace(x, threads=moved(x.threads, by, tiles)))
+        case tuple() | list():
+            return type(x)(moved(part, by, tiles) for part in x)
+        case ir.Stmt() | ir.Element() | ir.Operation() | ir.Select() | ir.Cast():
+            parts = {f.name: getattr(x, f.name) for f in fields(x)}
+            return replace(x, **{name: moved(part, by, tiles) for name, part in parts.items()})
+    return x
 
 
 @pytest.mark.parametrize("name", ["v4", "v5"])
