@@ -1,23 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulator leaves in memory what a GPU left there, byte by byte, on every recorded call."""
 
-import importlib.machinery
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.programs import load
 
-ROOT = Path(__file__).parents[1]
-LOADER = importlib.machinery.SourceFileLoader("agree", str(ROOT / "scripts" / "agree"))
-SPEC = importlib.util.spec_from_loader("agree", LOADER)
-assert SPEC is not None
-agree = importlib.util.module_from_spec(SPEC)
-sys.modules["agree"] = agree
-LOADER.exec_module(agree)
-
+agree = load("agree")
 RECORD = json.loads(agree.RECORD.read_text())
 CASES = {f"{Path(c.file).stem} {' '.join(map(str, c.numbers.values()))}": c for c in agree.cases()}
 

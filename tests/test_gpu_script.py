@@ -1,31 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/gpu: parts by name, each in children that are stopped in time, the truth at the end."""
 
-import importlib.util
 import json
 import sys
-from importlib.machinery import SourceFileLoader
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.programs import load
 from tests.sample_record import sample
 
 from tilus import runtime
 from tilus.errors import DeviceError
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "gpu"
-
 
 @pytest.fixture
 def gpu(monkeypatch, tmp_path):
     """The script as a module, with a folder of its own and a GPU to believe in."""
-    loader = SourceFileLoader("scripts_gpu", str(SCRIPT))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("scripts_gpu", loader))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    loader.exec_module(module)
+    module = load("gpu")
     monkeypatch.setattr(module, "OUT", tmp_path / "out")
     monkeypatch.setattr(runtime, "require_gpu", lambda: None)
     monkeypatch.setenv("TILUS_CACHE_DIR", str(tmp_path / "cache"))

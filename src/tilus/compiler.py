@@ -53,9 +53,7 @@ def build(
     function = kernel.function
     cuda, sites = write(kernel, instruments)  # IR -> CUDA C++
     dump(function, "3-kernel.cu", lambda: cuda)
-    cubin = nvrtc.compile(
-        cuda, name=function.name, strict=strict
-    )  # CUDA C++ -> cubin, cached on disk
+    cubin = nvrtc.compile(cuda, name=function.name, strict=strict)  # CUDA C++ -> cubin, cached
     dump(function, "4-ptxas.log", lambda: cubin.log)
     dump(function, "5-kernel.cubin", lambda: cubin.code)
     return Program(kernel, cuda, cubin, instruments, sites)

@@ -15,10 +15,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from ladder import found
 from ladder.numbers import schedule, table
-from tilus import compiler, loader
+from tilus import loader, records
 from tilus.cli import kernels
-from tilus.emitter import emit
-from tilus.fingerprint import cuda_hash
 from tilus.script import Script
 
 if TYPE_CHECKING:
@@ -48,9 +46,9 @@ class AgreementTable(SphinxDirective):
 
 def changed(root: Path, case: Mapping[str, Any]) -> bool:
     """Say whether the GPU ran other code than the compiler makes of a case now."""
-    kernel = loader.find(root / case["file"], Script)(**case["schedule"])
-    constants = kernels.constants(kernel, case["numbers"])
-    return cuda_hash(emit(compiler.lower(kernel, constants))) != case["cuda"]
+    cls = loader.find(root / case["file"], Script)
+    constants = kernels.constants(cls(**case["schedule"]), case["numbers"])
+    return bool(records.generated(cls, case["schedule"], constants)["sha256"] != case["cuda"])
 
 
 def rows(cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
