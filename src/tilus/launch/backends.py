@@ -85,6 +85,7 @@ class Cuda:
         code = program.cubin.code
         loaded = runtime.load(code, function.name, plan.shared_bytes, device)
         self._observer = Observer(program, device)
+        self._instrumented = bool(program.instruments)  # asked at each launch: a comparison less
         types = [uint64 if p.pointer else p.dtype for p in function.params]
         types += [uint64] * self._observer.addresses
         self._launch = runtime.Launch(
@@ -101,7 +102,7 @@ class Cuda:
         if 0 in prepared.grid:
             return prepared.run
         handle = runtime.stream_handle(stream, call.given, self.device)
-        if self.program.instruments:
+        if self._instrumented:
             return self._observed(prepared, handle)
         self._launch(prepared.grid, prepared.maps, prepared.values, handle)
         return prepared.run
