@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The committed traces of a GPU hold what tests/gpu/test_gpu_trace.py demands of a fresh one."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.instrument.events import SIMULATED_LANES, coded, told
+from tests.products import VERSIONS
+
+from tilus import loader, prediction, script, timeline, traces
+from tilus.errors import Location
+
+ROOT = Path(__file__).parents[1]
+RECORD = traces.load(ROOT / "plots" / "data" / "trace.json")
+SIZES = {(data["m"], data["n"], data["k"]) for data in RECORD.data["traces"]}
+EACH = [
+    pytest.param(name, size, id=f"{name}-{size[0]}") for name in VERSIONS for size in sorted(SIZES)
+]
+
+
+@cache
+def simulated(name, schedule, k):
+    """Return the events that the simulator has of one block with the recorded schedule."""
+    cls = loader.find(ROOT / RECORD.data["sources"][name]["file"], script.Script)
+    kernel = cls(**dict(schedule))
+    return coded(prediction.one_block(kernel, -(-k // kernel.block_k)).events)
+
+
+def placed(events, trace):
+    """Return the simulator's events as ones of the recorded block, whose places have no columns."""
+    return [
+        replace(e, block=trace.block, location=Location(trace.file, e.location.line))
+        for e in events
+    ]
+
+
+@pytest.mark.parametrize(("name", "size"), EACH)
+def test_each_role_did_what_the_simulator_says_it_does(name, size):
+    """From its first instruction to its last: op, line, barrier, stage, phase, tile, bytes."""
+    if RECORD.staleness(ROOT, name):
+        pytest.skip("the kernel changed since; its page says so too")
+    trace = RECORD.of(name, size)
+    expected = simulated(name, tuple(trace.data["schedule"].items()), size[2])
+    mine, theirs = told(trace.events), told(placed(expected, trace))
+    assert mine.keys() == theirs.keys()
+    for lane in mine:
+        assert mine[lane] == theirs[lane], lane
+    assert trace.data["dropped"] == 0
+
+
+@pytest.mark.parametrize(("name", "size"), EACH)
+def test_a_role_does_one_thing_after_the_other_within_the_block(name, size):
+    trace = RECORD.of(name, size)
+    assert all(0 <= e.start <= e.end <= trace.data["cycles"] for e in trace.events)
+    for lane in timeline.lanes(trace.events):
+        if lane.name not in SIMULATED_LANES:
+            assert lane.rows == 1 and all(i.event.end > i.event.start for i in lane.intervals)
+
+
+@pytest.mark.parametrize(("name", "size"), EACH)
+def test_no_wait_ends_before_what_it_waits_for_has_begun(name, size):
+    """Arrivals and loads of the phase begin before; the clocks of all warps are one clock."""
+    trace, phases = RECORD.of(name, size), {}
+    for e in trace.events:
+        if e.barrier and e.kind != "wait":
+            phases.setdefault((e.barrier, e.phase), []).append(e.start)
+    waits = [e for e in trace.events if e.kind == "wait" and e.barrier]
+    ended = [(e, phases[e.barrier, e.phase]) for e in waits if e.phase >= 0]
+    assert ended and all(max(begun) < e.end for e, begun in ended)
+    assert {e.phase for e in waits if (e.barrier, e.phase) not in phases} <= {-1}
