@@ -79,7 +79,8 @@ class Mutant:
 
     ``item`` is what the gallery's plan calls it. ``lines`` are texts of lines that the diagnosis
     points at, without indentation; ``says`` are parts of its message. ``why`` tells what is wrong
-    and how it shows.
+    and how it shows. ``explained`` tells why a GPU may come to an outcome, by outcome; nobody has
+    proved it, and it is shown only where a record has that outcome.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Mutant:
     says: Sequence[str]
     why: str
     arguments: Mapping[str, int] = field(default_factory=dict)
+    explained: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def patch(self) -> str:

@@ -27,6 +27,8 @@ TOOLS = ("memcheck", "racecheck", "synccheck")
 NOTICED, UNNOTICED, UNSUPPORTED = "noticed", "not noticed", "not supported"
 TIMED_OUT, NOT_RUN = "timed out", "not run"
 RIGHT, WRONG, HANG, ERROR, REFUSED = "right", "wrong", "hang", "error", "refused"
+FAILED, NO_WITNESS = "launch failed", "no witness"
+"""How :func:`heard` takes a complaint that names nothing, and one that correct kernels get too."""
 
 Outcome = dict[str, Any]
 SUMMARY = r"SUMMARY: (\d+) "
@@ -37,6 +39,8 @@ ABOUT_ITSELF = (
     r"|Internal Sanitizer Error|not supported|No attachable process"
 )
 """What a tool says of its own troubles, and of a program that was stopped: no complaint."""
+NAMELESS = r"Unknown Error|unspecified launch failure"
+"""What a tool says of a launch that the GPU has stopped, where it knows no more than that."""
 
 
 # ---- one run ------------------------------------------------------------------------------------
@@ -131,6 +135,20 @@ def check(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def load(path: Path) -> Mapping[str, Any]:
     """Read a record; raise ArgumentError where it is not valid."""
     return check(json.loads(path.read_text(encoding="utf-8")))
+
+
+def heard(record: Mapping[str, Any], mutant: mutants.Mutant, tool: str) -> str:
+    """Return what a tool's outcome on a mutant is worth.
+
+    That is the outcome as recorded, except where the tool complains: a complaint that the correct
+    kernel gets too is :data:`NO_WITNESS`, one that tells only of a failed launch :data:`FAILED`.
+    """
+    run = record["mutants"][mutant.id][tool]
+    if run["outcome"] != NOTICED:
+        return str(run["outcome"])
+    if record["kernels"].get(mutant.kernel.name, {}).get(tool, {}).get("outcome") == NOTICED:
+        return NO_WITNESS
+    return FAILED if re.search(NAMELESS, run["said"]) else NOTICED
 
 
 def stale(record: Mapping[str, Any], name: str, now: Mapping[str, Any]) -> bool:

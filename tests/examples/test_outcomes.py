@@ -82,6 +82,29 @@ def test_what_a_tool_made_of_it(log, run, outcome, said):
     assert outcomes.sanitized(log, run) == {"outcome": outcome, "said": said}
 
 
+MUTANT = mutants.mutants()["missing-arrive"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said", "control", "worth"),
+    [
+        ("noticed", "Barrier error detected. Missing wait.", "not noticed", "noticed"),
+        ("noticed", "Unknown Error", "not noticed", "launch failed"),
+        ("noticed", "Error: unspecified launch failure", "not noticed", "launch failed"),
+        ("noticed", "Unknown Error", "noticed", "no witness"),
+        ("noticed", "Barrier error detected. Missing wait.", "noticed", "no witness"),
+        ("not noticed", "", "noticed", "not noticed"),
+        ("timed out", "", "noticed", "timed out"),
+    ],
+)
+def test_what_a_tool_is_worth(outcome, said, control, worth):
+    record = {
+        "mutants": {MUTANT.id: {"memcheck": {"outcome": outcome, "said": said}}},
+        "kernels": {MUTANT.kernel.name: {"memcheck": {"outcome": control, "said": ""}}},
+    }
+    assert outcomes.heard(record, MUTANT, "memcheck") == worth
+
+
 # ---- children -----------------------------------------------------------------------------------
 
 STUB = """\

@@ -3,7 +3,10 @@
 
 ::
 
+    .. failures-summary::      how many came to what on a GPU, and who noticed
+    .. failures-passes::       those with right numbers on a GPU, and why that may be
     .. failures-table::        all of them, with what a GPU and compute-sanitizer made of them
+    .. failures-verdicts::     the simulator's verdicts against what a GPU did
     .. failures:: deadlock     a section for each that has this verdict
     .. failures-kernels::      the correct kernels, and how sure it is that they get none
 
@@ -13,10 +16,8 @@ where a patch no longer fits, or where a mutant gets another diagnosis than the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mutants
 import outcomes
@@ -24,106 +25,15 @@ from docutils import nodes
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from ladder import found
+from ladder import found, hardware
 from ladder.gallery import sources
+from ladder.hardware import Hardware
 from ladder.numbers import table
 from tilus.errors import TilusError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from mutants import Diagnosis, Kernel, Mutant
     from sphinx.application import Sphinx
-
-RECORD = "failures"
-NOT_YET, NEVER = "not run on a GPU yet", "never runs"
-ALONE = {
-    outcomes.RIGHT: "right numbers in all {launches} launches",
-    outcomes.WRONG: "wrong numbers in {wrong} of {launches} launches",
-    outcomes.HANG: "hangs in launch {launches}",
-    outcomes.ERROR: "stops with an error in launch {launches}",
-    outcomes.REFUSED: "is not built",
-    outcomes.NOT_RUN: "not run",
-}
-"""What came of a mutant with no tool watching, in words."""
-NO_WITNESS = "complains of the correct kernel too"
-WATCHED = {
-    outcomes.NOTICED: "noticed by {}",
-    outcomes.UNNOTICED: "not noticed by {}",
-    outcomes.TIMED_OUT: "no answer in time from {}",
-    outcomes.UNSUPPORTED: "not within reach of {}",
-    outcomes.NOT_RUN: "not run with {}",
-    NO_WITNESS: f"{{}} {NO_WITNESS}",
-}
-"""What tools made of it."""
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """What a record says of the mutants; ``record`` is None while there is none."""
-
-    record: Mapping[str, Any] | None = None
-
-    def alone(self, mutant: Mutant) -> str:
-        """Say what the GPU did."""
-        if (runs := self.runs(mutant)) is None:
-            return self._nothing(mutant)
-        plain = runs["plain"]
-        return ALONE[plain["outcome"]].format(
-            **plain, wrong=plain["launches"] - plain["right"]
-        ) + self._changed(mutant)
-
-    def tools(self, mutant: Mutant) -> str:
-        """Say what each tool of compute-sanitizer noticed."""
-        if (runs := self.runs(mutant)) is None:
-            return self._nothing(mutant)
-        if runs["plain"]["outcome"] == outcomes.REFUSED:
-            return NEVER
-        tools: dict[str, list[str]] = {}
-        for tool in outcomes.TOOLS:
-            tools.setdefault(self._tool(mutant, runs, tool), []).append(tool)
-        return "; ".join(WATCHED[outcome].format(", ".join(t)) for outcome, t in tools.items())
-
-    def said(self, mutant: Mutant) -> Iterable[str]:
-        """Yield the first words of the compiler, the GPU and of each tool that had any."""
-        runs = self.runs(mutant) or {}
-        words = {"plain": "alone"} | {tool: tool for tool in outcomes.TOOLS}
-        said = {"compiler": runs.get("compiler")}
-        said |= {word: runs[run]["said"] for run, word in words.items() if run in runs}
-        yield from (f"{who}: {what}" for who, what in said.items() if what)
-
-    def badge(self) -> nodes.Node:
-        """Return when and where, or that there is no record."""
-        if self.record is not None:
-            return found.recorded(self.record["environment"])
-        text = f"Not run on a GPU yet: there is no record {found.COMMITTED}/{RECORD}.json."
-        return nodes.container("", nodes.paragraph("", text), classes=["not-yet-box"])
-
-    def runs(self, mutant: Mutant) -> Mapping[str, Any] | None:
-        """Return the runs of a mutant, None where there are none."""
-        return self.record["mutants"].get(mutant.id) if self.record else None
-
-    def _tool(self, mutant: Mutant, runs: Mapping[str, Any], tool: str) -> str:
-        assert self.record is not None
-        control = self.record["kernels"].get(mutant.kernel.name, {}).get(tool, {})
-        outcome: str = runs[tool]["outcome"]
-        if outcome == control.get("outcome") == outcomes.NOTICED:
-            return NO_WITNESS
-        return outcome
-
-    def _changed(self, mutant: Mutant) -> str:
-        assert self.record is not None
-        return " (changed since)" if outcomes.stale(self.record, mutant.id, now()) else ""
-
-    @staticmethod
-    def _nothing(mutant: Mutant) -> str:
-        return NEVER if mutant.verdict == mutants.REFUSED else NOT_YET
-
-
-@cache
-def now() -> Mapping[str, Any]:
-    """Return the hashes of all kernels and mutants in the tree, once a build."""
-    return outcomes.sources()
 
 
 def diagnosed(mutant: Mutant, folder: Path) -> Diagnosis:
@@ -147,11 +57,47 @@ class _OfMutants(SphinxDirective):
         for path in (*own, *sources(self.config, root)):
             self.env.note_dependency(str(path))
         for folder in self.env.config.record_folders:
-            path = root / folder / f"{RECORD}.json"
+            path = root / folder / f"{hardware.RECORD}.json"
             self.env.note_dependency(str(path))
             if path.exists():
                 return Hardware(outcomes.load(path))
         return Hardware()
+
+
+class FailuresSummary(_OfMutants):
+    """How many mutants came to what on a GPU, and who noticed; sentences counted by the build."""
+
+    def run(self) -> list[nodes.Node]:
+        gpu = self.depend()
+        if gpu.record is None:
+            return [gpu.badge()]
+        counts = table(
+            ("On the GPU", "Mutants", "ptxas notes", "A tool names an error"), gpu.counts()
+        )
+        shown = nodes.container("", counts, gpu.badge(), classes=["record-table"])
+        said = "\n".join(f"* {text}" for text in hardware.findings(gpu))
+        first, rest = (self.parse_text_to_nodes(text) for text in (hardware.ran(gpu), said))
+        return [*first, shown, *rest]
+
+
+UNEXPLAINED = "We do not know why."
+PASSED = """\
+* :ref:`{title} <failure-{id}>` ({kernel}, {verdict}). {why}
+"""
+
+
+class FailuresPasses(_OfMutants):
+    """The mutants with right numbers on a GPU, and why that may be."""
+
+    def run(self) -> list[nodes.Node]:
+        gpu = self.depend()
+        if gpu.record is None:
+            return [gpu.badge()]
+        rows = [
+            PASSED.format(**about(mutant), why=gpu.why(mutant).replace("\n", " ") or UNEXPLAINED)
+            for mutant in gpu.having(outcomes.RIGHT)
+        ]
+        return self.parse_text_to_nodes("\n".join([hardware.passes(gpu), "", *rows]))
 
 
 ROW = """\
@@ -160,8 +106,8 @@ ROW = """\
      - {verdict}
 """
 RUNS = """\
-     - {alone}
-     - {tools}
+     - {brief}
+     - {named}
 """
 TABLE = """\
 .. list-table::
@@ -174,36 +120,57 @@ TABLE = """\
 """
 HEADS = """\
      - On the GPU
-     - Tools
+     - Tools that name an error
 """
+
+
+def about(mutant: Mutant) -> dict[str, str]:
+    """Return what rows and lists have of a mutant."""
+    return {
+        "title": mutant.title,
+        "id": mutant.id,
+        "kernel": mutant.kernel.called,
+        "verdict": mutant.verdict,
+    }
 
 
 class FailuresTable(_OfMutants):
     """All mutants, a row each; what the hardware did in two columns more, where there is a
-    record."""
+    record: then those with right numbers come first."""
 
     def run(self) -> list[nodes.Node]:
-        hardware = self.depend()
-        head, row = (TABLE, ROW) if hardware.record is None else (TABLE + HEADS, ROW + RUNS)
+        gpu = self.depend()
+        head, row = (TABLE, ROW) if gpu.record is None else (TABLE + HEADS, ROW + RUNS)
         rows = [
-            row.format(
-                title=mutant.title,
-                id=mutant.id,
-                kernel=mutant.kernel.called,
-                verdict=mutant.verdict,
-                alone=hardware.alone(mutant),
-                tools=hardware.tools(mutant),
-            )
-            for mutant in mutants.mutants().values()
+            row.format(**about(mutant), brief=gpu.brief(mutant), named=gpu.named(mutant))
+            for mutant in gpu.ordered()
         ]
         made = self.parse_text_to_nodes(head + "".join(rows))
-        return [nodes.container("", *made, hardware.badge(), classes=["record-table"])]
+        return [nodes.container("", *made, gpu.badge(), classes=["record-table"])]
+
+
+class FailuresVerdicts(_OfMutants):
+    """The simulator's verdicts against what a GPU did."""
+
+    def run(self) -> list[nodes.Node]:
+        gpu = self.depend()
+        if gpu.record is None:
+            return [gpu.badge()]
+        shown = table(("Verdict", *hardware.COUNTED.values()), gpu.verdicts())
+        made = nodes.container("", shown, gpu.badge(), classes=["record-table"])
+        return [made, *self.parse_text_to_nodes(hardware.agreement(gpu))]
 
 
 ABOUT = """\
 {why}
 
 A patch of :github:`{file}`:
+"""
+SEEN = """\
+*On the GPU:* {alone}.{why}
+"""
+HEARD = """\
+*compute-sanitizer:* {tools}.
 """
 
 
@@ -213,14 +180,14 @@ class Failures(_OfMutants):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        hardware, verdict = self.depend(), self.arguments[0]
+        gpu, verdict = self.depend(), self.arguments[0]
         chosen = [m for m in mutants.mutants().values() if m.verdict == verdict]
         if not chosen:
             raise ExtensionError(f"{self.get_location()}: no mutant has the verdict {verdict!r}")
         with mutants.folder() as folder:
-            return [self.section(mutant, diagnosed(mutant, folder), hardware) for mutant in chosen]
+            return [self.section(mutant, diagnosed(mutant, folder), gpu) for mutant in chosen]
 
-    def section(self, mutant: Mutant, told: Diagnosis, hardware: Hardware) -> nodes.section:
+    def section(self, mutant: Mutant, told: Diagnosis, gpu: Hardware) -> nodes.section:
         """Return a mutant's section: why, the patch, the diagnosis, and the hardware's say."""
         made = nodes.section(ids=[mutant.id], names=[f"failure-{mutant.id}"])
         self.state.document.note_explicit_target(made, made)
@@ -233,13 +200,18 @@ class Failures(_OfMutants):
             found.badge("simulated", ", ".join(filter(None, ("simulated", told.how)))),
         ]
         made += nodes.container("", *body, classes=["diagnosis"])
-        alone, tools = hardware.alone(mutant), hardware.tools(mutant)
-        text = f"On the GPU: {alone}" + (
-            f". compute-sanitizer: {tools}." if tools != alone else "."
-        )
-        made += nodes.paragraph("", text)
-        if said := "\n".join(hardware.said(mutant)):
-            made += nodes.literal_block(said, said, language="none")
+        made += self.seen(mutant, gpu)
+        return made
+
+    def seen(self, mutant: Mutant, gpu: Hardware) -> list[nodes.Node]:
+        """Return what came of a mutant on a GPU, and the words of who had any."""
+        why = f" *Our explanation:* {text}" if (text := gpu.why(mutant)) else ""
+        text = SEEN.format(alone=gpu.alone(mutant), why=why)
+        if gpu.heard(mutant):
+            text += "\n" + HEARD.format(tools=gpu.tools(mutant))
+        made = self.parse_text_to_nodes(text)
+        if said := "\n".join(gpu.said(mutant)):
+            made.append(nodes.literal_block(said, said, language="none", classes=["said"]))
         return made
 
 
@@ -263,6 +235,9 @@ class FailuresKernels(_OfMutants):
 
 def setup(app: Sphinx) -> None:
     """Register the directives."""
+    app.add_directive("failures-summary", FailuresSummary)
+    app.add_directive("failures-passes", FailuresPasses)
     app.add_directive("failures-table", FailuresTable)
+    app.add_directive("failures-verdicts", FailuresVerdicts)
     app.add_directive("failures", Failures)
     app.add_directive("failures-kernels", FailuresKernels)
