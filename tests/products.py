@@ -11,7 +11,7 @@ import tilus
 from tilus import ir, loader, simulator
 
 FOLDER = Path(__file__).parents[1] / "examples" / "hopper_matmul"
-VERSIONS = ("v0", "v1", "v2", "v3", "v4", "v5")
+VERSIONS = ("v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7")
 
 SMALL = {  # the smallest tiles each version takes, so that many of them are simulated quickly
     "v0": {"warps": 4, "block_m": 32, "block_n": 16, "block_k": 16},
@@ -20,7 +20,11 @@ SMALL = {  # the smallest tiles each version takes, so that many of them are sim
     "v3": {"num_stages": 3, "block_m": 64, "block_n": 8, "block_k": 16},
     "v4": {"num_stages": 3, "block_m": 128, "block_n": 8, "block_k": 16, "group_m": 2},
     "v5": {"num_stages": 3, "block_m": 128, "block_n": 8, "block_k": 16, "group_m": 2},
+    "v6": {"num_stages": 3, "block_m": 128, "block_n": 8, "block_k": 16, "group_m": 2},
+    "v7": {"num_stages": 3, "block_m": 256, "block_n": 8, "block_k": 16, "group_m": 2},
 }
+for persistent in ("v6", "v7"):
+    SMALL[persistent]["num_blocks"] = 2  # fewer than tiles, so that a block has several
 
 
 def version(name: str) -> type[tilus.Script]:

@@ -253,7 +253,7 @@ class Emitter:
         return name if same else f"(({view.dtype.cpp} *){name})"
 
     def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> str:
-        box = self.shared_layout(tile).box(len(view.shape))
+        box = self.shared_layout(tile).box(len(view.shape), tile.tiles)
         maps = self.plan.tensor_maps
         return "&" + self.name(next(m for m in maps if m.view is view and m.box == box))
 
@@ -295,8 +295,24 @@ class Emitter:
         elif 1 < threads.count <= 32:
             self.line("__syncwarp();")
         elif threads.count > 32:
-            number = self._barriers.setdefault(threads, len(self._barriers) + 1)
-            self.line(f'asm volatile("bar.sync {number}, {threads.count};" ::: "memory");')
+            self._named_barrier(threads)
+
+    def _named_barrier(self, threads: Threads) -> None:
+        """Wait at a barrier of these threads; in code that twins share, each has one of its own."""
+        twins = self._shared_by
+        groups = [g.threads for g in twins.groups] if twins else [threads]
+        apart = threads.begin - groups[0].begin
+        numbers = [self._barrier_number(Threads(g.begin + apart, threads.count)) for g in groups]
+        if twins:
+            chosen = str(numbers[-1])
+            for i, number in reversed(list(enumerate(numbers[:-1]))):
+                chosen = f"{self.name(twins.member)} == {i} ? {number} : {chosen}"
+            self.line(f'asm volatile("bar.sync %0, {threads.count};" :: "r"({chosen}) : "memory");')
+        else:
+            self.line(f'asm volatile("bar.sync {numbers[0]}, {threads.count};" ::: "memory");')
+
+    def _barrier_number(self, threads: Threads) -> int:
+        return self._barriers.setdefault(threads, len(self._barriers) + 1)
 
     def expr(self, x: ExprLike) -> str:
         x = as_expr(x)

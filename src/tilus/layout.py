@@ -10,7 +10,7 @@ of a row exchanged as TMA does.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
@@ -82,16 +82,18 @@ class SharedLayout:
         """Size of one panel in bytes."""
         return self.rows * self.panel_columns * self.element_bytes
 
-    def box(self, rank: int) -> tuple[int, ...]:
-        """Return the elements of a panel in a view of ``rank`` dimensions, of which it is a slice
-        of the last two."""
-        return (1,) * (rank - 2) + (self.rows, self.panel_columns)
+    def box(self, rank: int, tiles: int = 1) -> tuple[int, ...]:
+        """Return the elements that one copy moves in a view of ``rank`` dimensions, of which they
+        are a slice of the last two: a panel, or the only one of each of some ``tiles`` that follow
+        one another."""
+        rows = self.rows * (tiles if self.panels == 1 else 1)
+        return (1,) * (rank - 2) + (rows, self.panel_columns)
 
     @property
     def alignment(self) -> int:
         """Alignment of the tile in bytes: eight swizzle rows, so that the pattern starts at its
-        beginning; a turn of all banks for a spread; else 16."""
-        return max(8 * self.swizzle, 128 if self.spread else 16)
+        beginning; else what TMA asks for, and a turn of all banks."""
+        return max(8 * self.swizzle, 128)
 
     def offset(self, row: Any, column: Any) -> Any:
         """Return where an element lies, in bytes from the start of the tile.
@@ -232,6 +234,21 @@ class RegisterLayout:
         """Return which register of ``without(dims)`` belongs to register ``number``, in C."""
         return " + ".join(p.text(number) for _, p in self._closed(dims) if p.size > 1) or "0"
 
+    def part(self, offsets: Sequence[int], shape: Sequence[int]) -> Part | None:
+        """Return where the box of ``shape`` at ``offsets`` lies; None where it is no matter of
+        registers only, so that a thread would need elements of others."""
+        cuts: list[tuple[Digit, Digit, int]] = []  # a digit, what is left of it, where that begins
+        for dim, (offset, size) in enumerate(zip(offsets, shape, strict=True)):
+            own = [d for d in self.digits if d.dim == dim]
+            for d in sorted(own, key=lambda d: -d.stride):
+                begin, offset = divmod(offset, d.stride)
+                whole, rest = divmod(size, d.stride)
+                cuts.append((d, replace(d, size=max(1, whole)), begin))
+                if (whole and (rest or offset)) or (cuts[-1][1] != d and d.source == "thread"):
+                    return None
+                size = min(size, d.stride)
+        return _part(tuple(shape), self.threads, sorted(cuts, key=lambda cut: cut[0].divisor))
+
     def _closed(self, dims: Collection[int]) -> Iterator[tuple[Digit, Digit]]:
         """Yield the register digits of the other dimensions, and what each adds to the number of
         the register where only those count."""
@@ -261,6 +278,32 @@ class RegisterLayout:
             if (d.dim, d.source, d.divisor, d.stride) == (last, "register", run, run):
                 run *= d.size
                 yield d
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of a tile: its ``layout``, and ``register``, the number in the tile of the register
+    that is ``r`` in the box, as a C expression."""
+
+    layout: RegisterLayout
+    register: str
+
+
+def _part(shape: tuple[int, ...], threads: int, cuts: Sequence[tuple[Digit, Digit, int]]) -> Part:
+    """Number the registers of a box anew; ``cuts`` has its digits, the fastest first."""
+    digits, terms, first, step = [], [], 0, 1
+    for old, left, begin in cuts:
+        if old.source == "register":
+            left = replace(left, divisor=step)
+            step *= left.size
+            terms.append(replace(left, stride=old.divisor))
+            first += begin * old.divisor
+        digits.append(left)
+    terms = [d for d in terms if d.size > 1]
+    together = all(d.divisor == d.stride for d in terms)
+    text = "r" if together else " + ".join(d.text("r") for d in terms)
+    layout = RegisterLayout(shape, threads, step, _long(digits))
+    return Part(layout, f"{text} + {first}" if first else text)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class Instructions(frontend.Inlined):
     max = ops.reduce.max
     min = ops.reduce.min
     sync = ops.sync.sync
+    slice = ops.tile.slice
     annotate_layout = ops.views.annotate_layout
     free_shared = ops.views.free_shared
     reshape_shared = ops.views.reshape_shared

@@ -18,6 +18,8 @@ FULL = {  # the tiles that measure best or nearly so
     "v3": {"num_stages": 2, "block_m": 128, "block_n": 128, "block_k": 64},
     "v4": {"num_stages": 4, "block_m": 128, "block_n": 256, "block_k": 64, "group_m": 16},
     "v5": {"num_stages": 4, "block_m": 128, "block_n": 256, "block_k": 64, "group_m": 16},
+    "v6": {"num_stages": 3, "block_m": 128, "block_n": 256, "group_m": 16},
+    "v7": {"num_stages": 3, "block_m": 256, "block_n": 200, "group_m": 11, "num_blocks": 132},
 }
 
 

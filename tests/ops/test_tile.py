@@ -7,8 +7,9 @@ from tests import sass
 from tests.kernels import script
 
 import tilus
-from tilus import LanguageError, compiler, float32, int32
+from tilus import LanguageError, compiler, disasm, float32, int32
 from tilus.emitter import emit
+from tilus.layout import wgmma_accumulator
 
 
 def test_assign_gives_a_carried_tile_new_values(backend):
@@ -76,3 +77,61 @@ def test_move_takes_shared_memory_between_two_barriers():
     assert body.count("bar.sync") == 2
     assert "% 128 == 0) {" in body
     assert sass.stack(compiler.build(kernel).cubin.code) == 0
+
+
+class Slices(tilus.Script):
+    """Cut a tile into boxes and put them together in another order."""
+
+    def __init__(self, boxes, shape=(128, 64)):
+        self.boxes, self.shape = boxes, shape
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 4
+        x = self.global_view(x_ptr, dtype=float32, shape=self.shape)
+        y = self.global_view(y_ptr, dtype=float32, shape=self.shape)
+        tile = self.register_tensor(dtype=float32, shape=self.shape, init=0.0)
+        self.annotate_layout(tile, wgmma_accumulator(*self.shape))
+        tile += self.load_global(x, offsets=[0, 0], shape=self.shape)
+        for offsets, shape in self.boxes:
+            self.store_global(y, self.slice(tile, offsets, shape) * 2, offsets=offsets)
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        [((0, 8 * i), (128, 8)) for i in range(8)],
+        [((64 * i, 0), (64, 64)) for i in range(2)],
+        [((64 * i, 32 * j), (64, 32)) for i in range(2) for j in range(2)],
+        [((0, 0), (128, 40)), ((0, 40), (128, 24))],
+        [((0, 0), (128, 64))],
+    ],
+    ids=["columns", "rows", "quarters", "unequal", "whole"],
+)
+def test_slices_make_up_the_tile(backend, boxes):
+    x = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
+    y = np.full_like(x, np.nan)
+    kernel = Slices(boxes)
+    backend.run(kernel, x, y)
+    assert np.array_equal(y, 2 * x)
+    text = disasm.sass(compiler.build(kernel.lower()).cubin.code)
+    assert "LDL" not in text and "STL" not in text and "LDS" not in text
+
+
+@pytest.mark.parametrize(
+    "box, message",
+    [
+        (
+            ((0, 4), (128, 8)),
+            "cut between registers of a thread, got .128, 8. at .0, 4. of .128, 64",
+        ),
+        (((0, 0), (32, 64)), "cut between registers of a thread"),
+        (((0, 0), (128, 4)), "cut between registers of a thread"),
+        (((0, 32), (128, 64)), "shape must be that of a box inside of .128, 64."),
+        (((0, 0), (128,)), "shape must be 2 compile-time integers"),
+        (((-8, 0), (8, 64)), "offsets must be 2 compile-time integers"),
+        (((0, 0), (0, 64)), "shape must be that of a box inside of"),
+    ],
+)
+def test_slice_refuses(box, message):
+    with pytest.raises(LanguageError, match=f"slice: .*{message}"):
+        Slices([box]).lower()

@@ -71,6 +71,74 @@ def test_global_to_shared_refuses_an_unknown_policy():
         Copy(32, cache_policy="evict").lower()
 
 
+class Stack(tilus.Script):
+    """Copy a box into tiles that follow one another, and out of them again."""
+
+    def __init__(self, tiles=3, columns=64):
+        self.tiles, self.columns = tiles, columns
+
+    def __call__(self, rows: int32, x_ptr: ~float16, y_ptr: ~float16):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        gx = self.global_view(x_ptr, dtype=float16, shape=[rows, 200])
+        gy = self.global_view(y_ptr, dtype=float16, shape=[rows, 200])
+        s = self.shared_tensor(dtype=float16, shape=[2, self.tiles, 16, self.columns])
+        full = self.mbarrier.alloc(1)
+        with self.single_thread(0):
+            self.mbarrier.arrive_and_expect_tx(full, s[1].nbytes)
+            self.tma.global_to_shared(gx, s[1], offsets=[8, 24], mbarrier=full)
+        self.mbarrier.wait(full, phase=0)
+        with self.single_thread(0):
+            self.tma.shared_to_global(s[1], gy, offsets=[8, 24])
+            self.tma.commit_group()
+            self.tma.wait_group(0)
+
+
+@pytest.mark.parametrize(
+    "tiles, columns, copies", [(3, 64, 1), (3, 128, 6), (1, 64, 1), (1, 128, 2)]
+)
+def test_tiles_that_follow_one_another_take_one_box(backend, tiles, columns, copies):
+    x = np.arange(40 * 200).reshape(40, 200).astype(np.float16)
+    y = np.full_like(x, np.nan)
+    kernel = Stack(tiles, columns)
+    backend.run(kernel, 40, x, y)
+    wanted, box = np.full_like(x, np.nan), np.s_[8 : 8 + 16 * tiles, 24 : 24 + columns]
+    wanted[box] = x[box]
+    np.testing.assert_array_equal(y, wanted)
+    text = emit(kernel.lower())
+    assert text.count("  tma_load_2d(") == text.count("  tma_store_2d(") == copies
+    boxes = {m.box for m in kernel.lower().plan.tensor_maps}
+    assert boxes == {(16 * tiles if columns == 64 else 16, 64)}
+
+
+def test_a_box_of_many_tiles_has_at_most_256_rows():
+    with pytest.raises(LanguageError, match="dst must be at most 256 rows, got 272"):
+        Stack(17).lower()
+
+
+def test_a_store_takes_rows_that_no_swizzle_fits(backend):
+    class Plain(tilus.Script):
+        def __call__(self, y_ptr: ~float16):
+            self.attrs.blocks, self.attrs.warps = 1, 4
+            gy = self.global_view(y_ptr, dtype=float16, shape=[70, 200])
+            other = self.shared_tensor(dtype=float16, shape=[8])  # what follows lies elsewhere
+            s = self.shared_tensor(dtype=float16, shape=[64, 200])
+            rows = self.register_tensor(dtype=float16, shape=[64, 200], init=3.0)
+            self.store_shared(other, self.register_tensor(dtype=float16, shape=[8], init=0.0))
+            self.store_shared(s, rows)
+            self.fence.proxy_async()
+            self.sync()
+            with self.single_thread(0):
+                self.tma.shared_to_global(s, gy, offsets=[16, 8])
+                self.tma.commit_group()
+                self.tma.wait_group(0)
+
+    y = np.zeros((70, 200), np.float16)
+    backend.run(Plain(), y)
+    assert (y[16:, 8:] == 3).all() and (y[:16] == 0).all() and (y[:, :8] == 0).all()
+    plan = Plain().lower().plan
+    assert all(place % 128 == 0 for place in plan.places.values())
+
+
 class Store(tilus.Script):
     """One store with a fault, or none; the third dimension of ``shape`` makes the view wrong."""
 
@@ -143,7 +211,7 @@ def test_wait_group_names_what_may_be_left(n, read):
             r"shared_to_global: the current group must be one thread \(self.single",
         ),
         ({"then": "warp"}, "wait_group: the current group must be one thread .* got 32 threads"),
-        ({"shape": (2, 64, 128)}, "shared_to_global: src must be a 2-D tile, got 3 dimensions"),
+        ({"shape": (2, 2, 16, 64)}, "src must be a 2-D tile, or several of them, got 4 dimensions"),
         ({"dtype": tilus.float32}, "shared_to_global: src must be of type float16, got float32"),
         ({"n": 8}, "wait_group: n must be a compile-time integer from 0 to 7, got 8"),
         ({"read": 1}, "wait_group: read must be True or False, got 1"),

@@ -57,6 +57,51 @@ class ReshapeTiles(tilus.Script):
         self.store_global(y, self.load_shared(s[n]), offsets=[0, 0])
 
 
+class Rows(tilus.Script):
+    """Fetch the rows of B's tile as two halves, multiply with the whole of it."""
+
+    def __init__(self, block_k=64):
+        self.block_k = block_k
+
+    def __call__(self, a_ptr: ~float16, b_ptr: ~float16, c_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 4
+        ga = self.global_view(a_ptr, dtype=float16, shape=[64, self.block_k])
+        gb = self.global_view(b_ptr, dtype=float16, shape=[32, self.block_k])
+        gc = self.global_view(c_ptr, dtype=float32, shape=[64, 32])
+        sa = self.shared_tensor(dtype=float16, shape=[64, self.block_k])
+        sb = self.shared_tensor(dtype=float16, shape=[32, self.block_k])
+        halves = self.reshape_shared(sb, [2, 16, self.block_k])
+        full = self.mbarrier.alloc(1)
+        with self.single_thread(0):
+            self.mbarrier.arrive_and_expect_tx(full, sa.nbytes + sb.nbytes)
+            self.tma.global_to_shared(ga, sa, offsets=[0, 0], mbarrier=full)
+            for half in (0, 1):
+                self.tma.global_to_shared(gb, halves[half], offsets=[16 * half, 0], mbarrier=full)
+        self.mbarrier.wait(full, phase=0)
+        acc = self.register_tensor(dtype=float32, shape=[64, 32], init=0.0)
+        self.wgmma.fence()
+        self.wgmma.mma(sa, sb.transpose(), acc)
+        self.wgmma.commit_group()
+        self.wgmma.wait_group(0)
+        self.store_global(gc, acc, offsets=[0, 0])
+
+
+def test_reshape_shared_deals_swizzled_rows_to_other_tiles(backend):
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((64, 64), (32, 64)))
+    c = np.full((64, 32), np.nan, np.float32)
+    backend.run(Rows(), a, b, c)
+    assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
+    plan = Rows().lower().plan
+    assert {layout.swizzle for layout in plan.shared.values()} == {Swizzle.B128}
+
+
+def test_reshape_shared_refuses_rows_of_several_panels():
+    """Their first panel holds all rows of the tile: the halves' panels would lie elsewhere."""
+    with pytest.raises(LanguageError, match="sb must have one layout"):
+        Rows(block_k=128).lower()
+
+
 class Part(tilus.Script):
     """Reshape one of several stages, whose number is known at run time."""
 

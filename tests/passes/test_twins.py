@@ -67,7 +67,7 @@ def test_shared_code_is_written_once(name):
     assert "warp / 4" in source and "member" in source
 
 
-def pair(*, columns=(8, 8), scale=(2, 2), first=(0, 1), begin=(0, 32), sync=False, swapped=False):
+def pair(*, columns=(8, 8), scale=(2, 2), first=(0, 1), begin=(0, 32), swapped=False):
     """Return a kernel of two groups that store a tile each; the arguments make them differ."""
 
     def kernel(self, c_ptr: ~float32):
@@ -81,8 +81,6 @@ def pair(*, columns=(8, 8), scale=(2, 2), first=(0, 1), begin=(0, 32), sync=Fals
                 other: int32 = self.blockIdx.x
                 if (other if swapped and half else value) // 2 > 5:
                     tile = tile + 1.0
-                if sync:
-                    self.sync()
                 self.store_global(gc, tile, offsets=[32 * half, 0])
 
     return script(kernel).lower()
@@ -102,14 +100,52 @@ def test_a_factor_may_step_like_any_number():
     [
         {"columns": (8, 16)},
         {"begin": (0, 64)},
-        {"begin": (32, 64), "sync": True},
         {"first": (1, -2)},  # C's division is Python's for the first one's value alone
         {"swapped": True},
     ],
-    ids=["tile", "apart", "barrier", "sign", "variable"],
+    ids=["tile", "apart", "sign", "variable"],
 )
 def test_groups_that_differ_are_none(difference):
     assert not pair(**difference).plan.twins
+
+
+def test_each_twin_meets_at_a_barrier_of_its_own(backend):
+    def kernel(self, c_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 6
+        gc = self.global_view(c_ptr, dtype=float32, shape=[6, 32])
+        s = self.shared_tensor(dtype=float32, shape=[3, 2, 32])
+        for i in (0, 1, 2):
+            with self.thread_group(thread_begin=64 * i, num_threads=64):
+                value: int32 = self.blockIdx.x + i
+                self.store_shared(
+                    s[i], self.register_tensor(dtype=float32, shape=[2, 32], init=1.0)
+                )
+                self.sync()
+                rows = self.load_shared(s[i].transpose())  # what other threads of the group wrote
+                self.store_shared(s[i].transpose(), rows + value)
+                self.sync()
+                self.store_global(gc, self.load_shared(s[i]), offsets=[2 * i, 0])
+
+    lowered = script(kernel).lower()
+    assert [len(t.groups) for t in lowered.plan.twins.values()] == [3]
+    assert '"r"(member == 0 ? 1 : member == 1 ? 2 : 3)' in emit(lowered)
+    c = np.full((6, 32), np.nan, np.float32)
+    backend.run(script(kernel), c)
+    assert (c == np.repeat([1.0, 2.0, 3.0], 2)[:, None]).all()
+
+
+def test_an_instruction_with_scratch_memory_keeps_groups_apart():
+    def kernel(self, c_ptr: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 4
+        gc = self.global_view(c_ptr, dtype=float32, shape=[2, 1])
+        for i in (0, 1):
+            with self.thread_group(thread_begin=64 * i, num_threads=64):
+                tile = self.register_tensor(dtype=float32, shape=[1, 128], init=1.0)
+                total = self.sum(tile, dim=1, keepdim=True)  # across warps, through shared memory
+                self.store_global(gc, total, offsets=[i, 0])
+
+    lowered = script(kernel).lower()
+    assert lowered.plan.scratch and not lowered.plan.twins
 
 
 @pytest.mark.parametrize("numbers", [(1, 4, 7, 10), (1, 4, 8, 2)], ids=["equal", "unequal"])

@@ -197,11 +197,18 @@ class Constraints(Protocol):
     def reduced(self, out: RegisterTensor, x: RegisterTensor, dims: tuple[int, ...]) -> None:
         """Say that ``out`` lies as ``x`` does without ``dims``."""
 
+    def part(self, out: RegisterTensor, x: RegisterTensor, offsets: Sequence[int]) -> None:
+        """Say that ``out`` lies as the box of its shape at ``offsets`` of ``x`` does."""
+
     def laid_out(self, tensor: SharedTensor, layout: SharedLayout) -> None:
         """Demand exactly this layout of the tiles of ``tensor``'s buffer."""
 
-    def swizzled(self, tensor: SharedTensor) -> None:
-        """Demand the swizzled tile layout that TMA writes and WGMMA reads."""
+    def same_rows(self, tensor: SharedTensor, other: SharedTensor) -> None:
+        """Say that tiles of both buffers, which have the same memory, are made of the same rows."""
+
+    def swizzled(self, tensor: SharedTensor, *, needed: bool = True) -> None:
+        """Demand the swizzled tile layout that TMA writes and WGMMA reads; where it is not
+        ``needed`` and rows are no multiple of 32 bytes, rows that follow one another."""
 
     def touched(self, tensor: SharedTensor, registers: RegisterTensor) -> None:
         """Say that threads copy between ``tensor`` and ``registers``: where the layout of the

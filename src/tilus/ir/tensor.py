@@ -119,6 +119,11 @@ class SharedTensor:
         count."""
         return math.prod(self.shape) * self.dtype.nbytes
 
+    @property
+    def tiles(self) -> int:
+        """Number of tiles that follow one another in the selected part."""
+        return math.prod(self.shape[:-2])
+
     def __getitem__(self, index: ExprLike | tuple[ExprLike, ...]) -> SharedTensor:
         """Select by leading indices, which may be run-time values."""
         indices = index if isinstance(index, tuple) else (index,)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves of whole register tiles. Kernels do not write them: assignments and layouts need them."""
+"""Moves of register tiles, and of parts of them: between registers, most of which costs nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from tilus.ir import (
     Constraints,
@@ -13,6 +16,7 @@ from tilus.ir import (
     Instruction,
     Machine,
     RegisterTensor,
+    Site,
     reads,
     writes,
 )
@@ -52,6 +56,61 @@ class assign(Instruction):
 
     def simulate(self, m: Machine) -> None:
         m.define(self.dst, m.registers(self.src))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class slice(Instruction):
+    """Take the box of ``shape`` at ``offsets`` out of the register tile ``x``.
+
+    Both are compile-time integers. Each thread takes registers of its own, so that a box may only
+    be cut where the layout goes from register to register: for an accumulator of WGMMA, columns at
+    multiples of 8 and rows at multiples of 64.
+
+    NumPy: out = x[box at offsets].copy()
+    PTX:   none: registers get another name
+    """
+
+    effects = (reads("x"), writes("out"))
+    x: RegisterTensor
+    offsets: Sequence[int]
+    shape: Sequence[int]
+    out: RegisterTensor
+
+    @classmethod
+    def result(cls, site: Site, /, **arguments: Any) -> RegisterTensor:
+        x, shape = arguments["x"], tuple(arguments["shape"])
+        return RegisterTensor(site.name, x.dtype, shape, x.threads)
+
+    def verify(self) -> None:
+        held, has = self.x.threads, self.x.shape
+        self.require(held == self.threads, "x", f"held by {self.threads.role}", held.role)
+        self.require(not self.x.replicated, "x", "spread over threads", "one that each holds whole")
+        for name, box in (("offsets", self.offsets), ("shape", self.shape)):
+            good = len(box) == len(has) and all(type(n) is int and n >= 0 for n in box)
+            self.require(good, name, f"{len(has)} compile-time integers", list(box))
+        ends = zip(self.offsets, self.shape, has, strict=True)
+        inside = all(n > 0 and first + n <= size for first, n, size in ends)
+        rule = f"that of a box inside of {list(has)}"
+        self.require(inside, "shape", rule, f"{list(self.shape)} at {list(self.offsets)}")
+
+    def constrain(self, c: Constraints) -> None:
+        c.part(self.out, self.x, self.offsets)
+
+    def emit(self, e: Emitter) -> None:
+        part = e.register_layout(self.x).part(self.offsets, self.shape)
+        assert part, "the layout pass has refused it"
+        e.declare(self.out, None)
+        e.line("#pragma unroll")
+        out, x = e.registers(self.out), e.registers(self.x)
+        e.line(
+            f"for (int r = 0; r < {part.layout.registers}; ++r) {out}[r] = {x}[{part.register}];"
+        )
+
+    def simulate(self, m: Machine) -> None:
+        box = tuple(
+            np.s_[first : first + n] for first, n in zip(self.offsets, self.shape, strict=True)
+        )
+        m.define(self.out, m.registers(self.x)[box].copy())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

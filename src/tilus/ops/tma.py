@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from tilus.dtypes import int32, uint16
@@ -141,30 +142,44 @@ def require_box(
     rank = len(view.shape)
     rule = f"a view of 2 to {MAX_RANK} dimensions"
     op.require(2 <= rank <= MAX_RANK, view_name, rule, f"{rank} dimensions")
-    op.require(len(tile.shape) == 2, tile_name, "a 2-D tile", f"{len(tile.shape)} dimensions")
+    good = len(tile.shape) in (2, 3)
+    op.require(good, tile_name, "a 2-D tile, or several of them", f"{len(tile.shape)} dimensions")
     rule = "a tile that is not transposed"
     op.require(not tile.transposed, tile_name, rule, "a transposed view")
     op.require(len(offsets) == rank, "offsets", f"a list of {rank}", len(offsets))
     for x in offsets:
         as_integer(x, "an offset")
     op.require(view.dtype == tile.dtype, tile_name, f"of type {view.dtype}", tile.dtype)
-    op.require(tile.shape[0] <= MAX_BOX, tile_name, f"at most {MAX_BOX} rows", tile.shape[0])
+    rows = rows_of(tile)
+    op.require(rows <= MAX_BOX, tile_name, f"at most {MAX_BOX} rows", rows)
+
+
+def rows_of(tile: SharedTensor) -> int:
+    """Return the rows of a tile, or of several that follow one another."""
+    return prod(tile.shape[:-1])
 
 
 def box(view: GlobalTensor, tile: SharedTensor) -> tuple[int, ...]:
     """Return the elements of a view that a tile has room for: one in each further dimension."""
-    return (1,) * (len(view.shape) - 2) + tile.shape
+    return (1,) * (len(view.shape) - 2) + (rows_of(tile), tile.shape[-1])
 
 
 def panels(
     e: Emitter, tile: SharedTensor, offsets: Sequence[ExprLike]
 ) -> Iterator[tuple[str, str]]:
-    """Yield, for every panel of a tile, its address, and its offsets in the view, as C."""
-    layout, (*outer, column) = e.shared_layout(tile), (cast(x, int32) for x in offsets)
-    slower = [e.expr(x) for x in reversed(outer)]
-    for panel in range(layout.panels):
-        address = e.shared(tile, panel * layout.panel_bytes)
-        yield address, ", ".join([e.expr(column + panel * layout.panel_columns), *slower])
+    """Yield, for every copy that a tile takes, its address, and its offsets in the view, as C: one
+    for each panel, or one for all tiles that have only one."""
+    layout, (*outer, row, column) = e.shared_layout(tile), (cast(x, int32) for x in offsets)
+    copies = (
+        [tile]
+        if len(tile.shape) == 2 or layout.panels == 1
+        else [tile[i] for i in range(tile.tiles)]
+    )
+    for i, part in enumerate(copies):
+        slower = [e.expr(x) for x in (row + i * layout.rows, *reversed(outer))]
+        for panel in range(layout.panels):
+            address = e.shared(part, panel * layout.panel_bytes)
+            yield address, ", ".join([e.expr(column + panel * layout.panel_columns), *slower])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -172,7 +187,8 @@ class global_to_shared(Instruction):
     """Start copying a box of ``src`` at ``offsets`` into ``dst``; ``mbarrier`` counts its bytes.
 
     ``offsets`` count elements, one per dimension; a view of three dimensions or more gives a slice
-    of its last two. One thread issues the copy; in a whole warp the
+    of its last two. Tiles that follow one another, ``dst`` with three dimensions, take the rows of
+    the box in turn. One thread issues the copy; in a whole warp the
     instruction elects it. Elements outside of ``src`` arrive as zeros and count as bytes. The
     tensor map of ``src`` is made by the host, so the view depends on kernel parameters only; its
     rows and its base lie at multiples of 16 bytes.
@@ -181,7 +197,7 @@ class global_to_shared(Instruction):
     ``dst``, and all bytes at its own ``mbarrier``. ``cache_policy`` asks the L2 cache to keep what
     was read longest (``"evict_last"``), shortest (``"evict_first"``), or as ever.
 
-    NumPy: dst[...] = src[box at offsets], zero outside of src
+    NumPy: dst.reshape(-1, columns)[...] = src[box at offsets], zero outside of src
     PTX:   cp.async.bulk.tensor
     """
 
@@ -290,7 +306,7 @@ class shared_to_global(_Single):
         require_box(self, "dst", self.dst, "src", self.src, self.offsets)
 
     def constrain(self, c: Constraints) -> None:
-        c.swizzled(self.src)
+        c.swizzled(self.src, needed=False)
         c.tensor_map(self.dst, self.src)
 
     def emit(self, e: Emitter) -> None:

@@ -28,8 +28,9 @@ class reshape_shared(Instruction):
     """View a tensor in shared memory in another shape of as many elements; no data moves.
 
     Elements keep their row-major order. Where the last two dimensions stay as they are, only tiles
-    are counted in another way. Else rows must follow one another in memory, so that TMA and WGMMA,
-    which want a swizzle, cannot use the tensor.
+    are counted in another way. Where the last one does, rows are dealt to other tiles: TMA and
+    WGMMA use both tensors if a row is at most 128 bytes, one row of a swizzle. Else rows must
+    follow one another in memory, so that neither of them can use the tensor.
 
     NumPy: out = tensor.reshape(shape)
     PTX:   none
@@ -57,7 +58,10 @@ class reshape_shared(Instruction):
         return SharedTensor(alias, shape, t.offset)
 
     def constrain(self, c: Constraints) -> None:
-        if self.out.buffer is not self.tensor.buffer:
+        old, new = self.tensor.buffer, self.out.buffer
+        if old is not new and old.shape[-1] == new.shape[-1]:
+            c.same_rows(self.tensor, self.out)
+        elif old is not new:
             for tensor in (self.tensor, self.out):
                 c.laid_out(tensor, SharedLayout(tensor.buffer.shape[-2:], tensor.dtype.nbytes))
 

@@ -30,7 +30,7 @@ from tilus.passes.placement import freed_by
 
 NAMED_BARRIERS = 15
 """PTX ISA, "bar": a block has sixteen; number 0 is that of the whole block."""
-MAX_TILE_REGISTERS = 192  # a thread has 255; addresses, descriptors and the epilogue need the rest
+MAX_TILE_REGISTERS = 208  # a thread has 255; addresses, descriptors and the epilogue need the rest
 
 
 def check(function: Function) -> None:

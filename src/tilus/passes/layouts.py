@@ -5,6 +5,7 @@ rest."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilus.banks import Use, least_turns
@@ -19,7 +20,7 @@ from tilus.ir import (
     TensorMap,
     walk,
 )
-from tilus.layout import RegisterLayout, SharedLayout, swizzle_for
+from tilus.layout import RegisterLayout, SharedLayout, Swizzle, swizzle_for
 from tilus.passes.tiles import Tiles
 
 
@@ -31,7 +32,8 @@ class Layouts:
     tiles: Tiles = field(default_factory=Tiles)
     shared: dict[SharedBuffer, SharedLayout] = field(default_factory=dict)
     tensor_maps: tuple[TensorMap, ...] = ()
-    _mapped: list[tuple[GlobalTensor, SharedBuffer]] = field(default_factory=list)
+    _mapped: list[tuple[GlobalTensor, SharedTensor]] = field(default_factory=list)
+    _same_rows: list[tuple[Instruction, SharedTensor, SharedTensor]] = field(default_factory=list)
     _touched: list[tuple[SharedTensor, RegisterTensor]] = field(default_factory=list)
 
     @property
@@ -51,6 +53,9 @@ class Layouts:
     def reduced(self, out: RegisterTensor, x: RegisterTensor, dims: tuple[int, ...]) -> None:
         self.tiles.reduced(out, x, dims)
 
+    def part(self, out: RegisterTensor, x: RegisterTensor, offsets: Sequence[int]) -> None:
+        self.tiles.part(self.instruction, out, x, offsets)
+
     def laid_out(self, tensor: SharedTensor, layout: SharedLayout) -> None:
         buffer = tensor.buffer
         known = self.shared.setdefault(buffer, layout)
@@ -61,13 +66,18 @@ class Layouts:
             )
             raise LanguageError(message, self.instruction.location)
 
-    def swizzled(self, tensor: SharedTensor) -> None:
+    def same_rows(self, tensor: SharedTensor, other: SharedTensor) -> None:
+        self._same_rows.append((self.instruction, tensor, other))
+
+    def swizzled(self, tensor: SharedTensor, *, needed: bool = True) -> None:
         buffer = tensor.buffer
         row_bytes = buffer.shape[-1] * buffer.dtype.nbytes
         tile_bytes = math.prod(buffer.shape[-2:]) * buffer.dtype.nbytes
         swizzle = swizzle_for(row_bytes, tile_bytes if buffer.nbytes > tile_bytes else 0)
+        if swizzle is None and not needed and row_bytes % 16 == 0:
+            swizzle = Swizzle.NONE
         if swizzle is None:
-            what, unit, found = ("rows", 32, row_bytes)
+            what, unit, found = ("rows", 32 if needed else 16, row_bytes)
             if row_bytes % 32 == 0:
                 what, unit, found = ("tiles behind each other", 256, tile_bytes)
             message = f"{buffer.name}: {what} must be a multiple of {unit} bytes, got {found} bytes"
@@ -79,19 +89,31 @@ class Layouts:
         self._touched.append((tensor, registers))
 
     def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> None:
-        self._mapped.append((view, tile.buffer))
+        self._mapped.append((view, tile))
 
     def finish(self, function: Function) -> Function:
         """Choose what is still open and make the tensor maps; return ``function`` with the moves
         between layouts that it needs."""
         function = self.tiles.solve(function)
+        self._share_rows()
         for stmt in walk(function.body):
             match getattr(stmt, "out", None):
                 case SharedTensor(buffer=buffer) if buffer not in self.shared:
                     self.shared[buffer] = self._plain(buffer)
-        for view, buffer in self._mapped:
-            self._add_map(view, self.shared[buffer])
+        for view, tile in self._mapped:
+            self._add_map(view, tile)
         return function
+
+    def _share_rows(self) -> None:
+        """Give buffers that are made of the same rows the same swizzle: that of the one whose
+        layout an instruction demands, or none."""
+        for instruction, a, b in self._same_rows:
+            self.instruction = instruction
+            known = self.shared.get(a.buffer) or self.shared.get(b.buffer)
+            swizzle = known.swizzle if known and known.panels == 1 else Swizzle.NONE
+            for tensor in (a, b):
+                shape, nbytes = tensor.buffer.shape[-2:], tensor.dtype.nbytes
+                self.laid_out(tensor, SharedLayout(shape, nbytes, swizzle))
 
     def _plain(self, buffer: SharedBuffer) -> SharedLayout:
         """Return the layout of a buffer that only threads touch."""
@@ -102,8 +124,9 @@ class Layouts:
         ]
         return least_turns(shape, buffer.dtype.nbytes, uses)
 
-    def _add_map(self, view: GlobalTensor, layout: SharedLayout) -> None:
-        box = layout.box(len(view.shape))
+    def _add_map(self, view: GlobalTensor, tile: SharedTensor) -> None:
+        layout = self.shared[tile.buffer]
+        box = layout.box(len(view.shape), tile.tiles)
         if not any(m.view is view and m.box == box for m in self.tensor_maps):
             count = sum(m.view is view for m in self.tensor_maps)
             name = f"{view.name}_map{count or ''}"

@@ -10,7 +10,7 @@ put in front of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import prod
 from typing import Any
@@ -88,6 +88,22 @@ class Tiles:
         self._made[out] = x
         derive = _Tie(x, out, lambda layout: layout.without(dims).reshaped(out.shape))
         self._ties[x].append(derive)
+
+    def part(
+        self, stmt: Stmt, out: RegisterTensor, x: RegisterTensor, offsets: Sequence[int]
+    ) -> None:
+        """Let ``out`` lie as a box of ``x`` does, and nothing else decide about it."""
+
+        def box(layout: RegisterLayout) -> RegisterLayout:
+            part = layout.part(offsets, out.shape)
+            if part is None:
+                found = f"{list(out.shape)} at {list(offsets)} of {list(x.shape)}"
+                message = f"slice: a box must be cut between registers of a thread, got {found}"
+                raise LanguageError(message, stmt.location)
+            return part.layout
+
+        self._made[out] = x
+        self._ties[x].append(_Tie(x, out, box))
 
     def solve(self, function: Function) -> Function:
         """Choose all layouts; return ``function`` with the moves between layouts that it needs."""

@@ -147,8 +147,9 @@ class _Comparison:
         _demand(all(type(v) is type(first) for v in values))
         if isinstance(first, Declare | For):
             self._declare([v.var for v in values])
-        if isinstance(first, Instruction):  # their barrier, or their scratch, is one group's own
-            _demand(first.issuer not in ("group", "block"))
+        if isinstance(first, Instruction):
+            _demand(first.issuer != "block")
+            _demand(first.scratch_bytes(self.layouts) == 0)  # scratch memory is one group's own
         return self._fields(values)
 
     def _threads(self, values: Sequence[Threads]) -> Threads:
