@@ -11,7 +11,7 @@ import pytest
 from tests.programs import load
 from tests.sample_record import sample
 
-from tilus import runtime
+from tilus import records, runtime
 from tilus.errors import DeviceError
 
 
@@ -35,6 +35,19 @@ def test_parts_can_be_named(gpu, monkeypatch, capsys):
     assert gpu.main(["check", "tune"]) == 0 and seen == ["tune", "check", "tune"]
     assert gpu.main(["v9"]) == 2 and "unknown part v9" in capsys.readouterr().err
     assert gpu.main(["--list"]) == 0 and "three fresh processes" in capsys.readouterr().out
+
+
+def test_some_versions_are_measured_with_known_schedules(gpu, monkeypatch):
+    seen = []
+    monkeypatch.setattr(gpu, "COMMITTED", gpu.OUT / "committed.json")
+    records.write(records.Record(sample()), gpu.COMMITTED)
+    monkeypatch.setattr(gpu.Part, "run", lambda part, *words, **_: seen.append(words) or True)
+    assert gpu.main(["--only", "v3,v6", "tune"]) == 0
+    assert "--version v3 --version v6 --contender cublas" in " ".join(seen[0])
+    monkeypatch.setattr(gpu, "only", ["v3"])
+    assert " ".join(gpu.chosen()).startswith("--schedule v3:") and gpu.chosen()[-1] == "v3"
+    monkeypatch.setattr(gpu, "only", ["v6"])
+    assert gpu.chosen() == ["--version", "v6"]  # nothing is known of it
 
 
 def test_a_part_that_fails_fails_the_run_but_not_the_others(gpu, monkeypatch, capsys):

@@ -59,7 +59,7 @@ class MatmulWGMMAV6(tilus.Script):
         self.block_n = block_n
         self.block_k = block_k
         self.group_m = group_m
-        self.num_blocks = num_blocks  # one for each multiprocessor
+        self.num_blocks = num_blocks  # one for each multiprocessor of an H100 or H200 (SXM)
 
     def __call__(
         self,
@@ -86,7 +86,7 @@ class MatmulWGMMAV6(tilus.Script):
 
         pipeline = Pipeline(self.num_stages, consumer_arrivals=2)
 
-        with self.thread_group(256, num_threads=128, registers=40), self.single_warp():
+        with self.thread_group(thread_begin=256, num_threads=128, registers=40), self.single_warp():
             for tile in self.range(self.blockIdx.x, tiles, self.gridDim.x):
                 tile_m, tile_n = self.rasterise(tile, tiles_m, tiles_n)
                 offset_m: int32 = tile_m * self.block_m

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-V7, larger tiles, and just as many of them as the blocks have time for
-======================================================================
+V7, tiles as large as registers allow, in full waves
+====================================================
 
 C[m, n] = A[m, k] · B[n, k]ᵀ, float16 in and out, float32 accumulation.
 """
@@ -87,7 +87,7 @@ class MatmulWGMMAV7(tilus.Script):
 
         pipeline = Pipeline(self.num_stages, consumer_arrivals=2)
 
-        with self.thread_group(256, num_threads=128, registers=24), self.single_warp():
+        with self.thread_group(thread_begin=256, num_threads=128, registers=24), self.single_warp():
             for tile in self.range(self.blockIdx.x, tiles, self.gridDim.x):
                 tile_m, tile_n = self.rasterise(tile, tiles_m, tiles_n)
                 offset_m: int32 = tile_m * self.block_m
