@@ -197,7 +197,8 @@ def test_what_came_of_all_is_counted(several: hardware.Hardware) -> None:
     ]  # fmt: skip
     assert hardware.ran(several) == (
         f"5 of the {absent + 6} mutants ran on an FIXTURE GPU (1 refused at build, {absent} not in "
-        "the record): 20 launches alone, and 2 under each tool, unless one of them hangs or fails."
+        "the record): 20 launches alone, and 2 under each tool, unless one of them hangs or fails. "
+        "A hang is a launch that takes over 5 s alone, or 9 s under a tool."
     )
     assert list(hardware.findings(several)) == [
         "A tool names an error in 2 of the 5: synccheck in 2. First words: ``a complaint``",

@@ -217,8 +217,12 @@ def ran(hardware: Hardware) -> str:
         f"{share(len(hardware.having(*RAN)), every).capitalize()} mutants ran on an "
         f"{hardware.record['environment']['gpu']}" + (f" ({missing})" if missing else "") + ": "
         f"{method['launches']} launches alone, and {method['tool_launches']} under each tool, "
-        "unless one of them hangs or fails."
+        f"unless one of them hangs or fails. A hang is a launch that takes over {_limits(method)}."
     )
+
+
+def _limits(method: Mapping[str, Any]) -> str:
+    return f"{method['limit_s']:g} s alone, or {method['tool_limit_s']:g} s under a tool"
 
 
 def findings(hardware: Hardware) -> Iterable[str]:
