@@ -158,6 +158,17 @@ def test_versions_measured_apart_keep_the_cublas_beside_them(data):
     assert merged.summary("v4", 8192, 8192, 8192).vs_cublas == 1.5
 
 
+def test_a_rival_may_be_missing_from_a_record_but_not_be_another(data):
+    other = copy.deepcopy(data)
+    data["environment"]["cublas"]["triton"] = {"library": "triton 3.6.0", "version": None}
+    for parts in ((data, other), (other, data)):
+        merged = records.merge([Record(part) for part in parts])
+        assert set(merged.data["environment"]["cublas"]) == {"cublas", "triton"}
+    other["environment"]["cublas"]["cublas"]["version"] = "12.0"
+    with pytest.raises(ArgumentError, match="of the same cublas"):
+        records.merge([Record(data), Record(other)])
+
+
 def test_a_process_keeps_its_number_where_it_is_free(data):
     for measurement in data["measurements"]:
         measurement["process"] = 2

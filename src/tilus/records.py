@@ -184,7 +184,9 @@ def merge(parts: Sequence[Record]) -> Record:
     for record in parts:
         rows += _renumbered(record.measurements, {_window(row) for row in rows})
     sources = {**first["sources"], "kernels": kernels}
-    return Record({**first, "sources": sources, "measurements": rows})
+    rivals = {n: rival for r in parts for n, rival in r.data["environment"]["cublas"].items()}
+    environment = {**first["environment"], "cublas": rivals}
+    return Record({**first, "environment": environment, "sources": sources, "measurements": rows})
 
 
 def _comparable(a: Values, b: Values) -> Iterator[tuple[str, object, object]]:
@@ -193,7 +195,10 @@ def _comparable(a: Values, b: Values) -> Iterator[tuple[str, object, object]]:
     ours, theirs = a["sources"]["kernels"], b["sources"]["kernels"]
     for name in ours.keys() & theirs.keys():
         yield f"kernel {name}", ours[name]["sha256"], theirs[name]["sha256"]
-    for part in a["environment"].keys() - {"date"}:
+    ours, theirs = a["environment"]["cublas"], b["environment"]["cublas"]
+    for name in ours.keys() & theirs.keys():  # not all rivals were there each time
+        yield name, ours[name], theirs[name]
+    for part in a["environment"].keys() - {"date", "cublas"}:
         yield part, a["environment"][part], b["environment"].get(part)
 
 
