@@ -6,7 +6,8 @@
 #   make simulate  run the kernels on the simulator    make clean     remove what was built
 
 READY := .venv/.ready-$(shell git hash-object pyproject.toml)
-EXAMPLES := $(wildcard examples/first_kernels/*.py examples/hopper_matmul/matmul_v*.py)
+EXAMPLES := $(wildcard examples/first_kernels/*.py examples/hopper_matmul/matmul_v*.py \
+    examples/hopper_matmul/appendix_fp16.py examples/hopper_matmul/ceiling.py)
 BUILD := docs/_build
 # One date for all builds: the same sources give the same bytes.
 export SOURCE_DATE_EPOCH ?= 1735689600

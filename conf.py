@@ -38,7 +38,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["gallery"],
     # All that is shown is run; what lies beside the versions is no page.
     "filename_pattern": r"\.py$",
-    "ignore_pattern": r"^(benchmark|triton_matmul)\.py$",
+    "ignore_pattern": r"^(benchmark|triton_matmul|ceiling|appendix_fp16)\.py$",
     "nested_sections": False,
     "within_subsection_order": "FileNameSortKey",
     "reset_argv": "ladder.gallery.arguments",

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.runtime.fake_driver import H200
@@ -152,7 +153,18 @@ def test_without_a_gpu_everything_fails_cleanly_and_nothing_hangs():
 def test_telemetry_is_absent_without_nvml(monkeypatch):
     monkeypatch.setattr(device, "_nvml", lambda: None)
     assert device.telemetry(H200) is None
+    assert device.energy_j(H200) is None
     assert device.driver_version() == ""
+
+
+def test_energy_is_told_in_joules(monkeypatch):
+    nvml = SimpleNamespace(
+        device_get_handle_by_pci_bus_id_v2=lambda place: place,
+        device_get_total_energy_consumption={"0000:1b": 123456}.get,
+    )
+    monkeypatch.setattr(device, "_nvml", lambda: nvml)
+    monkeypatch.setattr(device, "_bus_id", lambda index: "0000:1b")
+    assert device.energy_j(H200) == 123.456
 
 
 def test_importing_the_runtime_imports_no_cuda():

@@ -160,6 +160,19 @@ def telemetry(gpu: Gpu) -> Telemetry | None:
         return None
 
 
+def energy_j(gpu: Gpu) -> float | None:
+    """Return the joules that the GPU has used since its driver was loaded, or None where NVML does
+    not tell. It is counted in steps of some tens of milliseconds."""
+    nvml = _nvml()
+    if nvml is None:
+        return None
+    try:
+        handle = nvml.device_get_handle_by_pci_bus_id_v2(_bus_id(gpu.index))
+        return float(nvml.device_get_total_energy_consumption(handle)) / 1000
+    except Exception:  # NVML's own classes, as above
+        return None
+
+
 @functools.cache
 def _bus_id(index: int) -> str:
     # CUDA's order of GPUs and NVML's need not be the same; the place on the bus is.
