@@ -52,9 +52,9 @@ def test_a_record_has_all_series_of_what_was_judged(why, world, tmp_path, capsys
     names = {series: [load.name for load in loads.series(series)] for series in joules.SERIES}
     assert names == {
         "sustained": ["v4", "v6", "v7"],
-        "zeros": ["v7 random", "v7 zeros"],
+        "zeros": ["v7-random", "v7-zeros"],
         "ceiling": ["128x64"],
-        "float16 sums": ["appendix_fp16"],
+        "half-sums": ["appendix_fp16"],
     }
     v7 = loads.of("sustained", "v7")
     assert (v7.latency_ms, v7.sm_mhz, v7.power_w) == (2.0, 1400, 650.0)
@@ -62,7 +62,7 @@ def test_a_record_has_all_series_of_what_was_judged(why, world, tmp_path, capsys
     assert v7.tflops == pytest.approx(2 * 128 * 136 * 64 / 0.002 / 1e12)
     round_flops = 2 * 128 * 64 * 64 * 3
     assert loads.of("ceiling", "128x64").data["flops"] == round(1e7 / round_flops) * round_flops
-    narrow = loads.of("float16 sums", "appendix_fp16").data
+    narrow = loads.of("half-sums", "appendix_fp16").data
     assert narrow["verified"] and narrow["errors"].keys() == {"v7", "appendix_fp16"}
     assert loads.staleness(why.ROOT) == ()
     assert "sustained 1/1, v7" in capsys.readouterr().out

@@ -18,7 +18,7 @@ from tilus import records
 from tilus.errors import ArgumentError
 
 SCHEMA_VERSION = 1
-SERIES = ("sustained", "zeros", "ceiling", "float16 sums")
+SERIES = ("sustained", "zeros", "ceiling", "half-sums")
 Values = Mapping[str, Any]
 
 
