@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -85,16 +85,20 @@ class Subject:
 # ---- before: everything is compiled -------------------------------------------------------------
 
 
-def subjects(device: str) -> tuple[list[Subject], dict[str, str]]:
-    """Return all kernels and mutants, compiled for ``device``; and of those that are refused the
-    reason."""
+def subjects(device: str, leave_out: Collection[str] = ()) -> tuple[list[Subject], dict[str, str]]:
+    """Return kernels and mutants, compiled for ``device``; and of those that are refused the
+    reason. The kernels of mutants are compiled even where they are left out themselves."""
     broken, correct = mutants.mutants().values(), mutants.kernels()
     tried = {name: prepare(kernel, device) for name, kernel in correct.items()}
     made, refused = {}, {}
     with mutants.folder() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = {m.id: (mutants.write(m, folder), m.kernel) for m in broken}
         jobs |= {name: (kernel.path, kernel) for name, kernel in correct.items()}
+        wanted = {name for name in jobs if name not in leave_out}
+        wanted |= {jobs[name][1].name for name in wanted}
         for name, (path, kernel) in jobs.items():
+            if name not in wanted:
+                continue
             try:
                 planned = mutants.lower(path, case_of(kernel, device))[1]
             except LanguageError as error:
@@ -106,6 +110,7 @@ def subjects(device: str) -> tuple[list[Subject], dict[str, str]]:
     return [
         Subject(name, program, built[owner[name]][0], tried[owner[name]], note)
         for name, (program, note) in built.items()
+        if name not in leave_out
     ], refused
 
 
@@ -329,19 +334,46 @@ def record(
 DEVICE = click.Option(["--device"], type=click.Choice(["cuda", "sim"]), default="cuda")
 JSON = click.Option(["--json", "path"], type=click.Path(path_type=Path), required=True)
 ONLY = click.Option(["--only"], multiple=True, help="A mutant or kernel; may be repeated.")
+KNOWN = click.Option(
+    ["--known"],
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A record of the same machine: what has not changed since is taken from it, not run.",
+)
 
 
-def run(device: str, path: Path, only: Sequence[str]) -> None:
+def still_true(path: Path | None, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of a record whose programs are those of now; none where it comes from
+    another machine, or from another way to run them."""
+    if path is None or not path.exists():
+        return {}
+    known = outcomes.check(json.loads(path.read_text()))
+    asked = "gpu", "driver", "nvrtc", "sanitizer"
+    if any(known["environment"][name] != machine["environment"][name] for name in asked):
+        return {}
+    if known["method"] != machine["method"]:
+        return {}
+    now = outcomes.sources()
+    results = known["kernels"] | known["mutants"]
+    there = now["kernels"] | now["mutants"]
+    return {
+        name: result
+        for name, result in results.items()
+        if name in there and not outcomes.stale(known, name, now)
+    }
+
+
+def run(device: str, path: Path, only: Sequence[str], known: Path | None) -> None:
     """Run everything and write the record; fail where a correct kernel is not right."""
     plan, sanitizer = Plan(), find_sanitizer()
+    kept = still_true(known, record(device, plan, sanitizer, {}))
     where = f"cuda:{runtime.require_gpu().index}" if device == "cuda" else device
     begin = time.monotonic()
-    built, refused = subjects(where)
+    built, refused = subjects(where, leave_out=kept)
     chosen = [s for s in built if not only or s.name in only]
     click.echo(f"{len(chosen)} programs made in {time.monotonic() - begin:.0f} s; {sanitizer}")
     with tempfile.TemporaryDirectory(prefix="failures-") as folder:
         results = Runs(Path(folder), plan, sanitizer, click.echo).carry_out(chosen)
-    results |= {name: outcomes.refused(reason) for name, reason in refused.items()}
+    results |= {name: outcomes.refused(reason) for name, reason in refused.items()} | kept
     made = record(device, plan, sanitizer, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
@@ -362,4 +394,4 @@ def child(path: str, events: str, launches: str, limit_s: str, tool: str) -> Non
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(*sys.argv[2:])
-    start(click.Command("failures", params=[DEVICE, JSON, ONLY], callback=run, help=__doc__))
+    start(click.Command("failures", params=[DEVICE, JSON, ONLY, KNOWN], callback=run, help=__doc__))

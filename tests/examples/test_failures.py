@@ -39,6 +39,12 @@ ITEMS = [  # what the gallery must hold
     "empty barrier that ignores the cluster peer",
     "a block that leaves while its peer still signals it",
     "a peer's barrier used before the cluster sync",
+    "phase reset per tile",
+    "no proxy fence in a persistent epilogue",
+    "a fence in the wrong place",
+    "staging reused early",
+    "leaving before the last store has been read",
+    "a tail tile done twice",
 ]
 MUTANTS = mutants.mutants().values()
 SEEDS = 100

@@ -133,7 +133,7 @@ def record(tmp_path_factory):
     tool.chmod(tool.stat().st_mode | stat.S_IEXEC)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
-        on_gpu.run("sim", path, ["two_loads", "one-of-two-loads-awaited", "missing-arrive"])
+        on_gpu.run("sim", path, ["two_loads", "one-of-two-loads-awaited", "missing-arrive"], None)
     return outcomes.load(path)
 
 
@@ -151,6 +151,25 @@ def test_a_record_says_what_came_of_each(record):
     refused = record["mutants"]["consumer-at-warps-1-to-4"]
     assert refused["plain"]["outcome"] == "refused" and refused["memcheck"]["outcome"] == "not run"
     assert refused["compiler"].startswith("matmul_v3.py:")
+
+
+def test_what_a_record_knows_is_not_run_again(record, tmp_path):
+    path = tmp_path / "known.json"
+    path.write_text(json.dumps(record))
+    kept = on_gpu.still_true(path, record)
+    assert kept["two_loads"] == record["kernels"]["two_loads"]
+    assert kept.keys() == record["kernels"].keys() | record["mutants"].keys()
+    built, refused = on_gpu.subjects("sim", leave_out=set(mutants.mutants()) - {"load-removed"})
+    assert "load-removed" in {subject.name for subject in built} and not refused
+    assert "missing-arrive" not in {subject.name for subject in built}
+    older = copy.deepcopy(record)
+    older["sources"]["mutants"]["missing-arrive"]["cuda"] = "0" * 64
+    path.write_text(json.dumps(older))
+    assert kept.keys() - on_gpu.still_true(path, record).keys() == {"missing-arrive"}
+    for part, value in (("environment", {"driver": "0"}), ("method", {"launches": 1})):
+        other = {**record, part: {**record[part], **value}}
+        assert on_gpu.still_true(path, other) == {}
+    assert on_gpu.still_true(None, record) == {}
 
 
 def test_a_record_ages_with_the_program_it_ran(record):
