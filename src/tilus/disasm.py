@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import sysconfig
@@ -21,8 +22,12 @@ def find_tool(name: str) -> Path | None:
     return Path(on_path) if on_path else None
 
 
+@functools.lru_cache(maxsize=16)
 def sass(code: bytes) -> str:
-    """Return the machine instructions of a cubin as text, with labels; needs ``nvdisasm``."""
+    """Return the machine instructions of a cubin as text, with labels; needs ``nvdisasm``.
+
+    The last ones are remembered: the tool takes half a second to start.
+    """
     return _run("nvdisasm", ["-c"], code)
 
 
