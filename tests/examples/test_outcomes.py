@@ -252,5 +252,5 @@ def test_without_a_gpu_the_program_says_so(tmp_path):
     if runtime.find_gpu() is not None:
         pytest.skip("there is a Hopper GPU")
     with pytest.raises(DeviceError):
-        on_gpu.run("cuda", tmp_path / "x.json", ())
+        on_gpu.run("cuda", tmp_path / "x.json", (), None)
     assert not (tmp_path / "x.json").exists()
