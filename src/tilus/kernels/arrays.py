@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arrays of a matrix product: what they must be, how they lie in memory, where results go."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilus import runtime
+from tilus.dtypes import bfloat16, float16, float32
+from tilus.errors import ArgumentError
+from tilus.runtime import Array, DeviceArray
+
+TYPES = (float16, bfloat16)
+GRANULE = 16
+"""TMA steps from row to row, and begins, at multiples of so many bytes."""
+MOST = 2**31 - 512
+"""Elements along a dimension, and from row to row: kernels count them in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array as TMA takes it: rows whose elements are neighbours, ``pitch`` elements apart.
+
+    ``array`` is [size, k] as it lies in memory; with ``mn`` it is [k, size].
+    """
+
+    array: Array
+    mn: bool
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one row to the next."""
+        return self.array.strides[0] // self.array.dtype.nbytes
+
+
+def check(a: Any, b: Any) -> tuple[Array, Array]:
+    """Return what two factors are; raise :class:`ArgumentError` where they have no product."""
+    left, right = runtime.describe(a, "a"), runtime.describe(b, "b")
+    for name, array in (("a", left), ("b", right)):
+        _form(name, array)
+    if right.dtype != left.dtype:
+        remedy = "Convert one of them; sums are float32 either way."
+        raise ArgumentError("b", f"of {left.dtype}, as 'a' is", right.dtype, remedy)
+    if right.shape[0] != left.shape[1]:
+        rule = f"of shape [{left.shape[1]}, N], as 'a' is of shape {list(left.shape)}"
+        remedy = "Pass b.T for weights stored as [N, K]."
+        raise ArgumentError("b", rule, list(right.shape), remedy)
+    _same_device("b", right, left)
+    return left, right
+
+
+def _form(name: str, array: Array) -> None:
+    """Refuse what is no matrix of a type that is multiplied."""
+    if len(array.shape) != 2:
+        found = f"{len(array.shape)} (shape {list(array.shape)})"
+        raise ArgumentError(name, "of 2 dimensions", found, "Reshape it, or loop over the rest.")
+    if array.dtype not in TYPES:
+        remedy = "Convert it to one of them."
+        raise ArgumentError(name, "of float16 or bfloat16", array.dtype, remedy)
+    if max(array.shape) > MOST:
+        rule = f"of at most {MOST} elements along a dimension"
+        raise ArgumentError(name, rule, list(array.shape), "Multiply it in parts.")
+    if min(array.strides) < 0:
+        found = f"strides of {list(array.strides)} bytes"
+        raise ArgumentError(name, "without negative strides", found, "Pass a copy.")
+
+
+def _same_device(name: str, array: Array, first: Array) -> None:
+    if array.device != first.device:
+        rule, remedy = f"on {first.device}, where 'a' is", f"Copy it to {first.device}."
+        raise ArgumentError(name, rule, f"on {array.device}", remedy)
+
+
+def check_out(out: Any, a: Array, b: Array) -> Array:
+    """Return what the result's array is; raise :class:`ArgumentError` where C cannot go there."""
+    found, shape = runtime.describe(out, "out"), (a.shape[0], b.shape[1])
+    if found.dtype != a.dtype:
+        remedy = f"Pass one of {a.dtype}, and convert that."
+        raise ArgumentError("out", f"of {a.dtype}, as 'a' is", found.dtype, remedy)
+    _form("out", found)
+    if found.shape != shape:
+        rule = f"of shape {list(shape)}, that of the product"
+        raise ArgumentError("out", rule, list(found.shape), "Leave it out to get a new one.")
+    _same_device("out", found, a)
+    if not found.writable:
+        raise ArgumentError("out", "a writable array", "a read-only one", "Pass a copy.")
+    if _shares(found):
+        found_strides = f"strides of {list(found.strides)} bytes"
+        rule = "an array whose elements have a place each"
+        raise ArgumentError("out", rule, found_strides, "Pass a contiguous one.")
+    for name, array in (("a", a), ("b", b)):
+        if _overlap(found, array):
+            rule = f"apart from '{name}' in memory, which is read meanwhile"
+            raise ArgumentError("out", rule, "one that overlaps it", "Pass another array.")
+    return found
+
+
+def _shares(array: Array) -> bool:
+    """Say whether two elements may have the same place."""
+    (n, far), (m, near) = sorted(zip(array.shape, array.strides, strict=True), key=lambda x: -x[1])
+    inner = near * (m - 1) + array.dtype.nbytes if m > 1 else array.dtype.nbytes
+    return 0 not in (n, m) and ((m > 1 and near < array.dtype.nbytes) or (n > 1 and far < inner))
+
+
+def _overlap(x: Array, y: Array) -> bool:
+    """Say whether the bytes from first to last element of two arrays meet."""
+    ends = [z.address + runtime.span(z.shape, z.strides, z.dtype.nbytes) for z in (x, y)]
+    return x.address < ends[1] and y.address < ends[0] and 0 not in (*x.shape, *y.shape)
+
+
+def transposed(x: Array) -> Array:
+    """Return the same elements with rows for columns."""
+    return replace(x, shape=x.shape[::-1], strides=x.strides[::-1])
+
+
+def operand(x: Array) -> Operand | None:
+    """Return an array [size, k] as TMA takes it, K-major where it may be either; else None."""
+    for mn in (False, True):
+        lying = transposed(x) if mn else x
+        (rows, columns), item = lying.shape, lying.dtype.nbytes
+        least = -(-columns * item // GRANULE) * GRANULE
+        # The stride along a dimension of one element means nothing: a legal one takes its place.
+        pitch = lying.strides[0] if rows > 1 else least
+        together = columns == 1 or lying.strides[1] == item
+        aligned = pitch % GRANULE == 0 and lying.address % GRANULE == 0
+        if together and aligned and columns * item <= pitch <= MOST * item and columns:
+            return Operand(replace(lying, strides=(pitch, item)), mn)
+    return None
+
+
+def new(like: Any, shape: tuple[int, int]) -> Any:
+    """Return a new array from the library, and where, ``like`` comes from."""
+    library = type(like).__module__.partition(".")[0]
+    if library == "torch":
+        return sys.modules["torch"].empty(shape, dtype=like.dtype, device=like.device)
+    if library == "cupy":
+        with like.device:
+            return sys.modules["cupy"].empty(shape, dtype=like.dtype)
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, dtype=like.dtype)
+    if isinstance(like, DeviceArray):
+        return DeviceArray(shape, like.dtype, like.device)
+    rule = f"given, since arrays of {library} are not made here"
+    raise ArgumentError("out", rule, "None", "Pass an array for the result.")
+
+
+_workspaces: dict[tuple[str, int], Array] = {}
+
+
+def workspace(device: str, handle: int, elements: int) -> Array:
+    """Return an array of so many float32, or more, for the work of one stream of a device.
+
+    It grows and is kept: a stream's launches use it one after another.
+    """
+    found = _workspaces.get((device, handle))
+    if found is None or found.shape[0] < elements:
+        if device == "sim":
+            found = runtime.describe(np.empty(elements, np.float32), "workspace")
+        else:
+            index = int(device.removeprefix("cuda:"))
+            found = DeviceArray((elements,), float32, index).described
+        _workspaces[device, handle] = found
+    return found

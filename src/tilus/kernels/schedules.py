@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which schedules there are for a product, which of them fit, and what each is expected to cost.
+
+The estimate is good for ranking: it says which few of many hundred schedules are worth measuring,
+and which of the measured ones to take for sizes that nobody has measured.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import log2
+from typing import Any
+
+Size = tuple[int, int, int]
+"""M, N, K."""
+
+BLOCK_K = 64  # elements of 16 bits: one row of the widest swizzle
+SHARED_BYTES = 232448  # of a block on every Hopper GPU
+SLACK_BYTES = 2048  # alignment and barriers
+MULTIPROCESSORS = 132
+REGISTERS = {1: 200, 2: 200, 3: 104}
+"""A thread's registers that an accumulator may take, by the number of consumer groups."""
+MOST_STAGES = 8
+MOST_SPLIT = 16
+OF_A_KIND = 3
+"""Schedules of one kind that are measured for a size."""
+LEAST_STEPS = 6
+"""Steps of K that a part of a split product has at least."""
+
+# What one multiprocessor does in a microsecond, all of them busy and the GPU at its power cap; what
+# L2 and device memory give all of them; what a launch, a tile's end and a sum's launch take. From
+# the measurements of the ladder on an H200.
+MFLOP = 5.65
+L2_MBYTES = 10.0
+DRAM_MBYTES = 4.2
+LAUNCH_US, TILE_US, SUMS_US = 3.0, 0.9, 3.0
+NARROWEST = 64  # columns that a product of WGMMA takes time for at least
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What :class:`~tilus.kernels.product.Product` is built with, apart from its operands' order.
+
+    ``block_m`` and ``block_n`` are those of the kernel: with ``swapped`` the first counts columns
+    of C.
+    """
+
+    block_m: int
+    block_n: int
+    num_stages: int
+    num_blocks: int = MULTIPROCESSORS
+    group_m: int = 8
+    consumers: int = 2
+    split_k: int = 1
+    swapped: bool = False
+
+    def values(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Schedule:
+        """Return the schedule with these values; others than its own are left out."""
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
+
+    def tiles(self, size: Size) -> int:
+        """Return the number of tiles of C."""
+        m, n, _ = size
+        x, y = (n, m) if self.swapped else (m, n)
+        return up(x, self.block_m) * up(y, self.block_n)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that a block takes, about."""
+        stage = (self.block_m + self.block_n) * BLOCK_K * 2
+        staged = self.consumers * 64 * self.block_n * 2 if self.split_k == 1 else 0
+        return self.num_stages * stage + staged + SLACK_BYTES
+
+    @property
+    def registers(self) -> int:
+        """A thread's registers that the accumulator takes."""
+        return self.block_m // self.consumers * self.block_n // 128
+
+    def fits(self, size: Size, a_mn: bool = False, b_mn: bool = False) -> bool:
+        """Say whether a product of this size can be made so, its operands lying in this order."""
+        steps = up(size[2], BLOCK_K)
+        parts_filled = (self.split_k - 1) * up(steps, self.split_k) < steps
+        y_mn = a_mn if self.swapped else b_mn
+        return (
+            self.block_m % (64 * self.consumers) == 0
+            and self.block_m <= 256
+            and self.block_n % (64 if y_mn else 8) == 0
+            and 8 <= self.block_n <= 256
+            and self.registers <= REGISTERS[self.consumers]
+            and self.num_stages >= 2
+            and self.shared_bytes <= SHARED_BYTES
+            and steps >= 1
+            and parts_filled
+        )
+
+    def deepened(self) -> Schedule:
+        """Return the same with as many stages as there is room for."""
+        stage = (self.block_m + self.block_n) * BLOCK_K * 2
+        room = SHARED_BYTES - replace(self, num_stages=0).shared_bytes
+        return replace(self, num_stages=min(MOST_STAGES, room // stage))
+
+
+def up(x: int, step: int) -> int:
+    """Return how many steps it takes to cover x."""
+    return -(-x // step)
+
+
+def predicted_us(schedule: Schedule, size: Size, blocks: int = MULTIPROCESSORS) -> float:
+    """Return about how many microseconds a product takes: its waves of tiles, or its traffic."""
+    m, n, k = size
+    blocks = min(blocks, schedule.num_blocks)
+    parts = schedule.tiles(size) * schedule.split_k
+    deep = up(up(k, BLOCK_K), schedule.split_k) * BLOCK_K
+    rows, columns = schedule.block_m, schedule.block_n
+    compute = 2e-6 * rows * max(columns, NARROWEST) * deep / MFLOP
+    fetch = 2e-6 * (rows + columns) * deep / (L2_MBYTES / min(blocks, parts))
+    waves = up(parts, blocks) * ((compute**6 + fetch**6) ** (1 / 6) + TILE_US)
+    memory = 2e-6 * (m * k + n * k + m * n) / DRAM_MBYTES
+    product: float = LAUNCH_US + (waves**4 + memory**4) ** (1 / 4)
+    if schedule.split_k == 1:
+        return product
+    return product + SUMS_US + 8e-6 * m * n * schedule.split_k / L2_MBYTES
+
+
+def candidates(size: Size, a_mn: bool = False, b_mn: bool = False) -> Iterator[Schedule]:
+    """Yield every schedule that is thought of for a size and fits."""
+    steps = up(size[2], BLOCK_K)
+    most = max(1, min(MOST_SPLIT, steps // LEAST_STEPS))
+    for shape in tiles(size):
+        for split in range(1, most + 1):
+            schedule = replace(shape, split_k=split).deepened()
+            if schedule.fits(size, a_mn, b_mn):
+                yield schedule
+
+
+def tiles(size: Size) -> Iterator[Schedule]:
+    """Yield a schedule for every tile that is thought of for a size."""
+    for consumers, rows in ((2, 128), (2, 256), (3, 192), (1, 64)):
+        for columns in range(64, 257, 8):
+            yield Schedule(rows, columns, 2, consumers=consumers)
+    narrow = up(min(size[0], 256), 8) * 8
+    if size[0] <= 256:
+        for rows in (128, 256):
+            yield Schedule(rows, narrow, 2, swapped=True)
+
+
+def ranked(size: Size, a_mn: bool = False, b_mn: bool = False) -> list[Schedule]:
+    """Return the schedules that are thought of for a size, what should be fastest first."""
+    return sorted(candidates(size, a_mn, b_mn), key=lambda s: predicted_us(s, size))
+
+
+def shortlist(size: Size, count: int, a_mn: bool = False, b_mn: bool = False) -> list[Schedule]:
+    """Return the ``count`` schedules that are worth measuring: the best ones, of several kinds."""
+    chosen: list[Schedule] = []
+    kinds: Counter[tuple[object, ...]] = Counter()
+    for schedule in ranked(size, a_mn, b_mn):
+        kind = (schedule.block_m, schedule.consumers, schedule.swapped, schedule.split_k > 1)
+        if kinds[kind] < OF_A_KIND and len(chosen) < count:
+            kinds[kind] += 1
+            chosen.append(schedule)
+    return chosen
+
+
+def distance(size: Size, other: Size) -> float:
+    """Return how far apart two sizes are: the sum of the binary logarithms of their ratios."""
+    return sum(abs(log2(x / y)) for x, y in zip(size, other, strict=True))
