@@ -3,9 +3,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from tilus import bench, energy, runtime
+from tilus import bench, energy, nvrtc, runtime
 from tilus.bench import Window
 from tilus.energy import EnergyTimer, Reading, power
 
@@ -62,6 +63,24 @@ class Event:
         return 1000 * (self.at - other.at)
 
 
+class Counters:
+    """Counts the world's cycles; says so."""
+
+    def __init__(self, gpu):
+        self.taken = []
+
+    def reset(self):
+        self.taken = []
+
+    def read(self, moment, stream):
+        self.taken.append((moment, Event.world.done_s or Event.world.now))
+
+    def mhz(self):
+        (first, begin), (second, end) = self.taken
+        assert (first, second) == (0, 1)
+        return 1000.0 if end > begin else None
+
+
 @pytest.fixture
 def play(monkeypatch):
     """Return what runs a window in a world."""
@@ -69,6 +88,7 @@ def play(monkeypatch):
     def run(world, seconds, off=1.0):
         monkeypatch.setattr(Event, "world", world)
         monkeypatch.setattr(runtime, "Event", Event)
+        monkeypatch.setattr(energy, "Counters", Counters)
         for name in ("telemetry", "energy_j"):
             monkeypatch.setattr(runtime, name, getattr(world, name))
         monkeypatch.setattr(energy.time, "monotonic", lambda: world.now)
@@ -97,7 +117,27 @@ def test_readings_never_leave_the_gpu_idle(play, off, read_s):
 
 
 def test_what_the_contender_before_has_left_is_not_counted(play):
-    assert play(World(0.0014, 700.0), 1.5).sm_mhz == 1400
+    assert play(World(0.0014, 700.0), 1.5).nvml_mhz == 1400
+
+
+def test_the_clock_is_counted_from_before_the_first_launch_to_behind_the_last(play):
+    assert play(World(0.0014, 700.0), 1.0).sm_mhz == 1000.0
+
+
+PLACES = [[5e9, 1e9], [7e9, 1e9], [0, 0]]  # cycles and nanoseconds; nobody was on the third
+
+
+@pytest.mark.parametrize(
+    ("after", "mhz"),
+    [
+        ([[6.4e9, 2e9], [8.2e9, 2e9], [0, 0]], 1300.0),
+        ([[6.4e9, 2e9], [0, 0], [9e9, 2e9]], 1400.0),
+        ([[6.4e9, 2e9], [1e9, 2e9], [0, 0]], None),  # one that began anew
+        ([[0, 0], [0, 0], [9e9, 2e9]], None),
+    ],
+)
+def test_a_clock_is_cycles_over_time_on_each_place(after, mhz):
+    assert energy.clock(np.array(PLACES), np.array(after)) == mhz
 
 
 def test_without_a_counter_the_readings_stand_in(play):
@@ -108,11 +148,12 @@ def test_without_nvml_there_is_a_time_and_nothing_else(play, monkeypatch):
     world = World(0.0014, 700.0)
     monkeypatch.setattr(world, "telemetry", lambda gpu: None)
     window = play(world, 1.0)
-    assert window.power_w is None and window.sm_mhz is None and window.latency_ms > 1
+    assert window.power_w is None and window.nvml_mhz is None and window.latency_ms > 1
 
 
 def test_a_short_window_is_the_plain_timers(monkeypatch):
     monkeypatch.setattr(runtime, "Event", Event)
+    monkeypatch.setattr(energy, "Counters", Counters)
     monkeypatch.setattr(bench.CudaTimer, "run", lambda self, *words: Window(1.0, words[1]))
     assert EnergyTimer(H200).run(lambda: None, 5, 100.0) == Window(1.0, 5)
 
@@ -122,3 +163,9 @@ def test_a_counter_is_read_from_step_to_step():
     joules = [0, 0, 100, 100, 200]
     readings = [Reading(0.1 * i, j, 1400, 0.0) for i, j in enumerate(joules)]
     assert power(readings) == pytest.approx(100 / 0.2)
+
+
+def test_the_probe_compiles_to_what_it_is_meant_to_read():
+    cubin = nvrtc.compile(energy.PROBE, name="probe")
+    for name in ("%smid", "%clock64", "%globaltimer"):
+        assert name in cubin.ptx

@@ -5,7 +5,7 @@ import pytest
 from tests.programs import load
 
 from tilus import bench, joules
-from tilus.bench import Window
+from tilus.energy import Metered
 
 SMALL = {"num_stages": 2, "block_m": 128, "block_n": 128, "group_m": 8}
 
@@ -19,7 +19,7 @@ class Timer:
     def run(self, launch, count, expected_ms=0.0):
         if count == 5:
             launch()
-        return Window(2.0 * count, count, 1400, 650.0)
+        return Metered(2.0 * count, count, 1300.0, 650.0, 1400.0)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_record_has_all_series_of_what_was_judged(why, world, tmp_path, capsys
         "half-sums": ["appendix_fp16"],
     }
     v7 = loads.of("sustained", "v7")
-    assert (v7.latency_ms, v7.sm_mhz, v7.power_w) == (2.0, 1400, 650.0)
+    assert (v7.latency_ms, v7.sm_mhz, v7.nvml_mhz, v7.power_w) == (2.0, 1300, 1400, 650.0)
     assert v7.joules == pytest.approx(650 * 0.002)
     assert v7.tflops == pytest.approx(2 * 128 * 136 * 64 / 0.002 / 1e12)
     round_flops = 2 * 128 * 64 * 64 * 3

@@ -19,6 +19,7 @@ from tilus.errors import ArgumentError
 
 SCHEMA_VERSION = 1
 SERIES = ("sustained", "zeros", "ceiling", "half-sums")
+LISTS = ("latency_ms", "launches", "power_w", "sm_mhz", "nvml_mhz")
 Values = Mapping[str, Any]
 
 
@@ -27,12 +28,14 @@ class Load:
     """One contender of one series: medians over its windows.
 
     ``joules`` is what one launch costs: the window's mean power times the time of a launch.
+    ``sm_mhz`` was counted by the multiprocessors, None where that failed; NVML said ``nvml_mhz``.
     """
 
     name: str
     latency_ms: float
     tflops: float
-    sm_mhz: float
+    sm_mhz: float | None
+    nvml_mhz: float
     power_w: float
     joules: float
     data: Values
@@ -82,7 +85,8 @@ def _load(row: Values) -> Load:
         name=row["name"],
         latency_ms=median(latency),
         tflops=row["flops"] / median(latency) / 1e9,
-        sm_mhz=median(row["sm_mhz"]),
+        sm_mhz=None if None in row["sm_mhz"] else median(row["sm_mhz"]),
+        nvml_mhz=median(row["nvml_mhz"]),
         power_w=median(watts),
         joules=median(w * ms / 1000 for w, ms in zip(watts, latency, strict=True)),
         data=row,
@@ -96,7 +100,7 @@ def load(path: Path) -> Loads:
         rule = f"of schema {SCHEMA_VERSION}"
         raise ArgumentError("record", rule, data.get("schema"), "Run scripts/why.")
     for row in data["measurements"]:
-        counts = {len(row[name]) for name in ("latency_ms", "sm_mhz", "power_w", "launches")}
+        counts = {len(row[name]) for name in LISTS}
         if row["series"] not in SERIES or len(counts) != 1 or counts == {0}:
             rule = f"of a series of {', '.join(SERIES)}, with time, clock and power of each window"
             raise ArgumentError("measurement", rule, row, "Run scripts/why again.")
