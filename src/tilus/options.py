@@ -138,7 +138,8 @@ class Option:
     @property
     def current_device(self) -> str:
         """The chosen backend; raise :class:`ArgumentError` if the environment names another."""
-        return _device(self._device)
+        # Asked at every launch: a call is spared where there is nothing to say.
+        return self._device if self._device in DEVICES else _device(self._device)
 
     @property
     def current_cache_dir(self) -> Path:

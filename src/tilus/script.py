@@ -20,7 +20,7 @@ from tilus.later import Later
 
 if TYPE_CHECKING:
     from tilus.autotune import Tuner
-    from tilus.launch import Call, Launcher, Run
+    from tilus.launch import Call, Known, Launcher, Prepared, Run
 
 ops: Any = Later("tilus.ops")
 
@@ -111,7 +111,7 @@ class Script(Instructions):
         if tuned - given.keys():
             return Tuned(cls, given)
         self = object.__new__(cls)
-        self._launcher, self._schedule = launch.Launcher(), given
+        self._launcher, self._schedule = launch.Launcher(frontend.kernel_function(cls)), given
         return self
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ def launching(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def __call__(self: Script, *args: Any, stream: object = None, **kwargs: Any) -> None:
-        self._launcher(self, args, kwargs, stream)
+        self._launcher.run(self, args, kwargs, stream)
 
     if "stream" in inspect.signature(function).parameters:
         raise LanguageError(f"{function.__qualname__}: a kernel must not have a parameter 'stream'")
@@ -182,13 +182,20 @@ class Tuned:
         self.cls, self.given = cls, dict(given)
         package: Any = importlib.import_module("tilus.autotune")  # what tuning needs is loaded now
         self.tuner: Tuner = package.Tuner(cls, given)
+        self._known: Known[tuple[Script, Prepared]] = launch.Known(frontend.kernel_function(cls))
         self._chosen: dict[tuple[object, ...], Script] = {}
         self._last: Script | None = None
 
     def __call__(self, *args: Any, stream: object = None, **kwargs: Any) -> None:
         """Choose a schedule for these sizes where none is known yet, and run the kernel with it."""
-        self._last = self.choose(*args, **kwargs)
-        self._last(*args, stream=stream, **kwargs)
+        place, known = self._known.find(args, kwargs)
+        if known is None:
+            call = self.bind(*args, **kwargs)
+            kernel = self._choose(call)
+            known = kernel, kernel._launcher.prepare(kernel, call)
+            self._known.keep(place, call, known)
+        self._last, run = known
+        self._last._launcher.last_run = run(stream)
 
     def candidates(self) -> list[Script]:
         """Return a kernel for every schedule of the space, values given at construction kept."""
@@ -200,7 +207,9 @@ class Tuned:
 
     def choose(self, *args: Any, **kwargs: Any) -> Script:
         """Return the kernel with the schedule for these arguments."""
-        call = self.bind(*args, **kwargs)
+        return self._choose(self.bind(*args, **kwargs))
+
+    def _choose(self, call: Call) -> Script:
         device = launch.backend(call)
         key = (device, *call.constants.values(), *call.scalars.values())
         if key not in self._chosen:

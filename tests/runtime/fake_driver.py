@@ -104,6 +104,9 @@ class FakeDriver:
     def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, threads, shared_bytes):
         return 1
 
+    def _cuPointerGetAttribute(self, attribute, address):
+        return 0
+
     def _cuProfilerStart(self):
         return ()
 

@@ -2,10 +2,12 @@
 """Launches: what the driver is handed, and how little is done twice."""
 
 import ctypes
+import gc
 import itertools
 import struct
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +19,7 @@ from tilus import dtypes
 from tilus.dtypes import boolean, float16, float32, int8, int32, uint64
 from tilus.errors import ArgumentError, DeviceError
 from tilus.runtime import Function, Launch, TensorMap, launch, load
-from tilus.runtime.launch import Arguments, format_of
+from tilus.runtime.launch import format_of, offsets
 
 FUNCTION = Function("v3", 100_000, H200, SimpleNamespace(handle=0x3000))
 
@@ -62,7 +64,21 @@ def test_maps_come_first_then_scalars_each_as_its_type(fake):
     assert fake.launches[1].arguments == [twos, ones, 8, 3, False, -1.0, 1]
 
 
-def test_only_what_changed_is_set_again(fake):
+def test_what_is_ready_keeps_its_tensor_maps(fake):
+    class Map(TensorMap):
+        """One that can be watched."""
+
+    run, made = Launch(FUNCTION, 1, [], threads=32), Map()
+    ready, watched = run.ready((1, 1, 1), [made], []), weakref.ref(made)
+    del made
+    gc.collect()
+    assert watched() is not None
+    del ready
+    gc.collect()
+    assert watched() is None
+
+
+def test_each_launch_has_its_own_grid_and_stream(fake):
     run = Launch(FUNCTION, 0, [], threads=32)
     for grid, stream in [((1, 1, 1), 5), ((2, 1, 1), 5), ((2, 1, 1), 6), ((1, 1, 1), 5)]:
         run(grid, [], [], stream)
@@ -159,12 +175,10 @@ def test_loading_raises_the_limit_of_shared_memory(fake, monkeypatch):
 @given(st.lists(st.sampled_from(dtypes.ALL), max_size=12))
 def test_arguments_lie_where_c_puts_them(types):
     """Each at a multiple of its size, none over another."""
-    made = Arguments(1, types)
-    base = ctypes.addressof(made._buffer)
-    places = [(made._pointers[1 + i] - base, t.nbytes) for i, t in enumerate(types)]
+    places = list(zip(offsets(tuple(types)), (t.nbytes for t in types), strict=True))
     assert all(place % size == 0 for place, size in places)
     assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(places))
-    assert not places or sum(places[-1]) == made._layout.size
+    assert not places or sum(places[-1]) == struct.calcsize("@" + "".join(map(format_of, types)))
 
 
 def test_every_type_has_a_format_of_its_size():

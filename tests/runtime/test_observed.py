@@ -2,12 +2,11 @@
 """Launches of instrumented builds, on a driver without a GPU: memory, waiting, what is raised."""
 
 import gc
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.instrument.hanging import Handover
-from tests.runtime.fake_driver import CONTEXT, H200, argument
+from tests.runtime.fake_driver import CONTEXT, argument
 
 import tilus
 from tilus import launch, runtime
@@ -25,21 +24,6 @@ def test_mapped_memory_is_zeroed_and_freed(fake):
     del memory
     gc.collect()
     assert not fake.memory
-
-
-@pytest.fixture
-def gpu(fake, monkeypatch, device):
-    """A fake GPU that loads every kernel; ``fake.read`` stands for what a kernel does."""
-    monkeypatch.setattr(runtime, "gpus", lambda: (H200,))
-    monkeypatch.setattr(runtime, "require_gpu", lambda: H200)
-    handle = SimpleNamespace(handle=0x3000)
-    monkeypatch.setattr(
-        runtime, "load", lambda code, name, n, index: runtime.Function(name, n, H200, handle)
-    )
-    device("cuda")
-    yield fake
-    tilus.option.debug.watchdog(None)
-    tilus.option.debug.trace(None)
 
 
 def call(blocks=3):

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from tilus.errors import ArgumentError, DeviceError
-from tilus.runtime import Event, library_stream, profiled, stream_handle, synchronize
+from tilus.runtime import (
+    Event,
+    current_stream,
+    library_stream,
+    profiled,
+    stream_handle,
+    synchronize,
+)
 
 PLAIN = np.zeros(1)
 
@@ -22,8 +29,9 @@ def of(library):
 def libraries(monkeypatch):
     """PyTorch with current stream 100 + device, and CuPy with current stream 7."""
     torch, cupy = ModuleType("torch"), ModuleType("cupy")
+    torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 100 + device)
     torch.cuda = SimpleNamespace(
-        current_stream=lambda device: SimpleNamespace(cuda_stream=100 + device),
+        current_stream=lambda device: SimpleNamespace(cuda_stream=200 + device),
         is_initialized=lambda: True,
     )
     cupy.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=7))
@@ -42,6 +50,22 @@ def test_the_argument_comes_first(libraries):
 def test_then_the_current_stream_of_the_arrays_library(libraries):
     assert stream_handle(None, [PLAIN, of("torch.nn.parameter")], 1) == 101
     assert stream_handle(None, [of("cupy"), of("torch")], 1) == 7
+    own = type("Own", (type(of("torch")),), {"__module__": "elsewhere"})
+    assert stream_handle(None, [own()], 1) == 101
+
+
+def test_a_pytorch_without_the_short_way_is_asked_the_long_one(libraries, monkeypatch):
+    monkeypatch.setattr(sys.modules["torch"], "_C", SimpleNamespace())
+    assert stream_handle(None, [of("torch")], 1) == 201
+
+
+def test_the_stream_is_asked_for_anew_each_time(libraries, monkeypatch):
+    ask = current_stream([PLAIN, of("cupy")], 0)
+    assert ask() == 7
+    monkeypatch.setattr(
+        sys.modules["cupy"].cuda, "get_current_stream", lambda: SimpleNamespace(ptr=8)
+    )
+    assert ask() == 8
 
 
 def test_else_the_default_stream(libraries):

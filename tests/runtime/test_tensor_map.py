@@ -114,6 +114,14 @@ def test_without_a_swizzle_rows_may_be_wider(calls):
     assert len(calls) == 1
 
 
+def test_a_map_belongs_to_numbers_and_gpu(fake, calls):
+    tiling = Tiling(**GOOD)
+    made = encode_tensor_map(tiling, 0)
+    assert encode_tensor_map(Tiling(**GOOD), 0) is made
+    assert encode_tensor_map(tiling, 1) is not made and len(calls) == 2
+    assert fake.calls.count("cuCtxPushCurrent") == 2 and fake.current == [0]
+
+
 def test_a_failure_of_the_driver_is_a_device_error(fake, calls, monkeypatch):
     monkeypatch.setattr(tensor_map, "_encoder", lambda: lambda *arguments: 1)
     with pytest.raises(DeviceError, match="encoding a tensor map: CUDA_ERROR_INVALID_VALUE"):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -244,8 +245,7 @@ class Session:
 
 
 def _runner(program: Runnable, device: str, call: Call) -> bench.Launch:
-    run = runnable(program, device)
-    return lambda: run(call)
+    return functools.partial(runnable(program, device).prepare(call), None)
 
 
 def _headline(text: str) -> str:

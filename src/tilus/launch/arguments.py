@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from tilus import ir, runtime
 from tilus.dtypes import DType, PointerType
 from tilus.errors import ArgumentError
@@ -19,18 +21,15 @@ from tilus.frontend import Parameter, parameters
 class Call:
     """One call's arguments by name: compile-time ``constants``, run-time ``scalars``, ``arrays``.
 
-    ``given`` holds the arrays as they were passed, in order.
+    ``given`` holds the arrays as they were passed, in order. ``fixed``: the numbers were passed as
+    ones of Python or NumPy, which never change, as a tensor of one element may.
     """
 
     constants: Mapping[str, ir.Scalar]
     scalars: Mapping[str, ir.Scalar]
     arrays: Mapping[str, runtime.Array]
     given: tuple[object, ...]
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """What two calls have in common that may share everything that was prepared for them."""
-        return (*self.constants.values(), *self.scalars.values(), *self.arrays.values())
+    fixed: bool = False
 
     @property
     def device(self) -> str:
@@ -57,7 +56,9 @@ def bind(function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any
                 constants[p.name] = constant(p, value)
     one_device(arrays)
     given = tuple(values[name] for name in arrays)
-    return Call(constants, scalars, arrays, given)
+    numbers = (values[name] for name in (*constants, *scalars))
+    fixed = all(isinstance(number, int | float | np.generic) for number in numbers)
+    return Call(constants, scalars, arrays, given, fixed)
 
 
 def match(

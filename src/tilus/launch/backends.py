@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -38,10 +39,17 @@ class Run:
     clocks: tuple[Clock, ...] = ()
 
 
+Prepared = Callable[[object], Run]
+"""A call that was checked: runs on the stream given, None for the one that its arrays imply."""
+
+
 class Program(Protocol):
     """A kernel made ready for one backend."""
 
     kernel: ir.Kernel
+
+    def prepare(self, call: Call) -> Prepared:
+        """Check a call, and make ready what is the same each time it runs."""
 
     def __call__(self, call: Call, stream: object = None) -> Run:
         """Run the kernel on a call's arguments."""
@@ -52,6 +60,10 @@ class Simulator:
 
     def __init__(self, kernel: ir.Kernel, instruments: Instruments = NO_INSTRUMENTS) -> None:
         self.kernel, self._recording = kernel, instruments.trace
+
+    def prepare(self, call: Call) -> Prepared:
+        """Return what runs the call; it is checked anew each time."""
+        return functools.partial(self, call)
 
     def __call__(self, call: Call, stream: object = None) -> Run:
         views.check(self.kernel, call)
@@ -77,15 +89,12 @@ def memory(array: runtime.Array) -> np.ndarray:
 class Cuda:
     """Runs a kernel on a GPU, on arrays in its memory."""
 
-    LIMIT = 1024
-
     def __init__(self, program: compiler.Program, device: int) -> None:
         self.program, self.kernel, self.device = program, program.kernel, device
         function, plan = self.kernel.function, self.kernel.plan
         code = program.cubin.code
         loaded = runtime.load(code, function.name, plan.shared_bytes, device)
         self._observer = Observer(program, device)
-        self._instrumented = bool(program.instruments)  # asked at each launch: a comparison less
         types = [uint64 if p.pointer else p.dtype for p in function.params]
         types += [uint64] * self._observer.addresses
         self._launch = runtime.Launch(
@@ -95,57 +104,56 @@ class Cuda:
             threads=function.threads.count,
             cluster=function.cluster,
         )
-        self._prepared: dict[object, _Prepared] = {}
 
     def __call__(self, call: Call, stream: object = None) -> Run:
-        prepared = self._prepared.get(call.key) or self._prepare(call)
-        if 0 in prepared.grid:
-            return prepared.run
-        handle = runtime.stream_handle(stream, call.given, self.device)
-        if self._instrumented:
-            return self._observed(prepared, handle)
-        self._launch(prepared.grid, prepared.maps, prepared.values, handle)
-        return prepared.run
+        return self.prepare(call)(stream)
 
-    def _observed(self, prepared: _Prepared, handle: int) -> Run:
-        """Launch an instrumented build, wait for its end, and read what it has written."""
-        with self._observer.launch(prepared.grid) as observation:
-            values = [*prepared.values, *observation.addresses]
-            self._launch(prepared.grid, prepared.maps, values, handle)
-        found = observation.recorded
-        if found is None:
-            return prepared.run
-        return replace(
-            prepared.run, events=found.events, dropped=found.dropped, clocks=found.clocks
-        )
-
-    def _prepare(self, call: Call) -> _Prepared:
-        """Check a call and compute what its launch needs, for later calls like it too."""
+    def prepare(self, call: Call) -> Prepared:
+        """Check a call and compute what its launch needs; it holds addresses, no array."""
         views.check(self.kernel, call)
-        function, scalars = self.kernel.function, views.values(self.kernel, call)
-        blocks = function.grid(scalars)
-        with runtime.on(self.device):  # a tensor map is encoded within a context
-            maps = [
-                runtime.encode_tensor_map(views.tiling(self.kernel, call, m, scalars))
-                for m in self.kernel.plan.tensor_maps
-                if 0 not in blocks
-            ]
+        scalars = views.values(self.kernel, call)
+        run = Run(f"cuda:{self.device}", self.kernel.function.grid(scalars))
+        if 0 in run.blocks:
+            return lambda stream: run
+        maps = [
+            runtime.encode_tensor_map(views.tiling(self.kernel, call, m, scalars), self.device)
+            for m in self.kernel.plan.tensor_maps
+        ]
         values = [
             call.arrays[p.name].address if p.pointer else call.scalars[p.name]
-            for p in function.params
+            for p in self.kernel.function.params
         ]
-        if len(self._prepared) >= self.LIMIT:
-            self._prepared.clear()
-        made = _Prepared(blocks, maps, values, Run(f"cuda:{self.device}", blocks))
-        return self._prepared.setdefault(call.key, made)
+        current = runtime.current_stream(call.given, self.device)
+        if self.program.instruments:
+            return functools.partial(self._observed, run, maps, values, current)
+        return launching(self._launch.ready(run.blocks, maps, values), current, run)
+
+    def _observed(
+        self,
+        run: Run,
+        maps: Sequence[runtime.TensorMap],
+        values: Sequence[int | float],
+        current: Callable[[], int],
+        stream: object = None,
+    ) -> Run:
+        """Launch an instrumented build, wait for its end, and read what it has written."""
+        with self._observer.launch(run.blocks) as observation:
+            ready = self._launch.ready(run.blocks, maps, [*values, *observation.addresses])
+            launching(ready, current, run)(stream)
+        found = observation.recorded
+        if found is None:
+            return run
+        return replace(run, events=found.events, dropped=found.dropped, clocks=found.clocks)
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    grid: tuple[int, int, int]
-    maps: list[runtime.TensorMap]
-    values: list[int | float]
-    run: Run
+def launching(ready: runtime.Ready, current: Callable[[], int], run: Run) -> Prepared:
+    """Return what queues a launch on a stream: ``current`` tells which, where none is given."""
+
+    def launch(stream: object = None) -> Run:
+        ready.queue(current() if stream is None else runtime.stream_handle(stream, (), 0))
+        return run
+
+    return launch
 
 
 def backend(call: Call) -> str:

@@ -4,29 +4,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any
 
 from tilus import compiler, ir
 from tilus.frontend import kernel_function
 from tilus.launch.arguments import Call, bind
-from tilus.launch.backends import Cuda, Program, Run, Simulator, backend
+from tilus.launch.backends import Cuda, Prepared, Program, Run, Simulator, backend
+from tilus.launch.known import Known
 from tilus.options import NO_INSTRUMENTS, Instruments, option
 
 
 class Launcher:
     """Runs a script; keeps what it has compiled. ``last_run`` says what the last call did."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: FunctionType) -> None:
         self.last_run: Run | None = None
+        self._known: Known[Prepared] = Known(function)
         self._kernels: dict[tuple[object, ...], ir.Kernel] = {}
         self._programs: dict[tuple[object, ...], Program] = {}
 
-    def __call__(
+    def run(
         self, script: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: object
     ) -> None:
-        """Bind, check, compile if need be, and run."""
-        call = bind(kernel_function(script), args, kwargs)
-        self.last_run = self.program(script, call)(call, stream)
+        """Run; for the first call of its kind, bind, check and compile if need be before."""
+        place, run = self._known.find(args, kwargs)
+        if run is None:
+            call = bind(kernel_function(script), args, kwargs)
+            run = self.prepare(script, call)
+            self._known.keep(place, call, run)
+        self.last_run = run(stream)
+
+    def prepare(self, script: object, call: Call) -> Prepared:
+        """Check a call, and compile the program for it if need be; return what runs it."""
+        return self.program(script, call).prepare(call)
 
     def program(self, script: object, call: Call) -> Program:
         """Return the program for a call's compile-time values on the call's device, with the

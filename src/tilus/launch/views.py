@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -48,6 +49,7 @@ def values(kernel: ir.Kernel, call: Call) -> dict[ir.Expr, ir.Scalar]:
     return {p.var: call.scalars[p.name] for p in kernel.function.params if not p.pointer}
 
 
+@functools.lru_cache(maxsize=256)
 def all_views(function: ir.Function) -> tuple[ir.GlobalTensor, ...]:
     """Return the views that a kernel takes of its arrays."""
     found = (v for s in ir.walk(function.body) for v in _views(s))
@@ -60,6 +62,7 @@ def _views(stmt: ir.Stmt) -> Iterator[ir.GlobalTensor]:
         yield from (v for v in values if isinstance(v, ir.GlobalTensor))
 
 
+@functools.lru_cache(maxsize=256)
 def written(function: ir.Function) -> tuple[str, ...]:
     """Return the names of the arrays that the kernel writes."""
     targets = {

@@ -4,7 +4,7 @@
 Importing it imports no CUDA; the first use does.
 """
 
-from tilus.runtime.arrays import CPU, Array, DeviceArray, describe, span
+from tilus.runtime.arrays import CPU, Array, DeviceArray, describe, library_of, span
 from tilus.runtime.device import (
     Gpu,
     Telemetry,
@@ -16,9 +16,16 @@ from tilus.runtime.device import (
     telemetry,
 )
 from tilus.runtime.driver import on
-from tilus.runtime.launch import Function, Launch, load
+from tilus.runtime.launch import Function, Launch, Ready, load
 from tilus.runtime.mapped import MappedMemory
-from tilus.runtime.stream import Event, library_stream, profiled, stream_handle, synchronize
+from tilus.runtime.stream import (
+    Event,
+    current_stream,
+    library_stream,
+    profiled,
+    stream_handle,
+    synchronize,
+)
 from tilus.runtime.tensor_map import TensorMap, Tiling, encode_tensor_map
 
 __all__ = [
@@ -30,15 +37,18 @@ __all__ = [
     "Gpu",
     "Launch",
     "MappedMemory",
+    "Ready",
     "Telemetry",
     "TensorMap",
     "Tiling",
+    "current_stream",
     "describe",
     "driver_version",
     "encode_tensor_map",
     "energy_j",
     "find_gpu",
     "gpus",
+    "library_of",
     "library_stream",
     "load",
     "on",

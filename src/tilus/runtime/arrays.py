@@ -18,6 +18,8 @@ from tilus.errors import ArgumentError, DeviceError
 from tilus.runtime.driver import binding, check, core, on
 
 CPU = "cpu"
+LIBRARIES = ("torch", "cupy")
+"""Those that have a current stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,11 @@ class Array:
     device: str
     writable: bool = True
     owner: object = field(default=None, repr=False, compare=False)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All of it but the owner, who shall not live on for being remembered."""
+        return (self.address, self.shape, self.strides, self.dtype, self.device, self.writable)
 
     @property
     def device_index(self) -> int | None:
@@ -53,7 +60,7 @@ def describe(array: object, argument: str) -> Array:
         dtype = _dtype(array.dtype, argument)
         address, writable = array.ctypes.data, array.flags.writeable
         return Array(address, array.shape, array.strides, dtype, CPU, writable, array)
-    if type(array).__module__.partition(".")[0] == "torch":
+    if library_of(array) == "torch":
         return _describe_torch(array, argument)
     if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
         rule = "an array with __cuda_array_interface__ or DLPack"
@@ -62,6 +69,12 @@ def describe(array: object, argument: str) -> Array:
     if hasattr(array, "__cuda_array_interface__"):
         return _describe_interface(array, argument)
     return _describe_dlpack(array, argument)
+
+
+def library_of(array: object) -> str | None:
+    """Return ``"torch"`` or ``"cupy"`` for their arrays, subclasses of theirs included."""
+    names = (base.__module__.partition(".")[0] for base in type(array).__mro__)
+    return next((name for name in names if name in LIBRARIES), None)
 
 
 def _describe_torch(tensor: Any, argument: str) -> Array:

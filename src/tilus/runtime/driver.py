@@ -88,14 +88,3 @@ def on(device: int) -> Iterator[None]:
         yield
     finally:
         driver.cuCtxPopCurrent()
-
-
-@contextmanager
-def in_context() -> Iterator[None]:
-    """Make GPU 0 current inside the block where no GPU is: some calls want any context."""
-    primary_context(0)  # initialises the driver, and says so where there is none
-    if int(check("asking for the current context", binding().cuCtxGetCurrent())):
-        yield
-        return
-    with on(0):
-        yield

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,15 +80,10 @@ class Launch:
         threads: int,
         cluster: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
-        self._function, self._maps, self._cluster = function, maps, cluster
-        self._types = tuple(types)
-        self._arguments = Arguments(maps, self._types)
-        self._config = _config(threads, function.shared_bytes, cluster)
-        self._handle = binding().CUfunction(int(function.kernel.handle))
-        self._context = int(primary_context(function.gpu.index))
-        self._grid: tuple[int, int, int] | None = None
-        self._stream: int | None = None
-        self._lock = threading.Lock()
+        self.function, self._maps, self._types = function, maps, tuple(types)
+        self._threads, self._cluster = threads, cluster
+        self.handle = binding().CUfunction(int(function.kernel.handle))
+        self.context = primary_context(function.gpu.index)
 
     def __call__(
         self,
@@ -99,55 +93,95 @@ class Launch:
         stream: int = 0,
     ) -> None:
         """Queue one launch on ``stream`` (a handle) and return; errors of the kernel come later."""
-        driver = binding()
-        with self._lock:  # the driver reads the argument buffer without holding Python's lock
-            self._configure(grid, stream)
-            pointers = self._arguments.set(maps, values)
-            _, current = driver.cuCtxGetCurrent()
-            if int(current) == self._context:
-                result = driver.cuLaunchKernelEx(self._config, self._handle, pointers, 0)
-            else:
-                with on(self._function.gpu.index):
-                    result = driver.cuLaunchKernelEx(self._config, self._handle, pointers, 0)
-                if not int(current):  # nobody's thread so far: the next launch finds it ready
-                    driver.cuCtxSetCurrent(primary_context(self._function.gpu.index))
-        if result[0]:
-            check(f"launching {self._function.name}", result)
+        self.ready(grid, maps, values).queue(stream)
 
-    def _configure(self, grid: tuple[int, int, int], stream: int) -> None:
-        config = self._config
-        if grid != self._grid:
-            _check_grid(self._function.name, grid, self._cluster)
-            config.gridDimX, config.gridDimY, config.gridDimZ = grid
-            self._grid = grid
-        if stream != self._stream:
-            config.hStream = binding().CUstream(stream)
-            self._stream = stream
+    def ready(
+        self,
+        grid: tuple[int, int, int],
+        maps: Sequence[TensorMap],
+        values: Sequence[int | float],
+    ) -> Ready:
+        """Return a launch with all its arguments, for one that happens again and again."""
+        _check_grid(self.function.name, grid, self._cluster)
+        assert len(maps) == self._maps
+        return Ready(self, grid, Arguments(self._types, maps, values))
+
+    def config(self, grid: tuple[int, int, int], stream: int) -> Any:
+        """Return what the driver wants to know besides the kernel and its arguments."""
+        config = _config(self._threads, self.function.shared_bytes, self._cluster)
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.hStream = binding().CUstream(stream)
+        return config
+
+
+class Ready:
+    """One launch with all its arguments: queued any number of times, on any stream.
+
+    Nothing of it changes after it was made, so threads may share it without a lock.
+    """
+
+    STREAMS = 64
+
+    def __init__(self, launch: Launch, grid: tuple[int, int, int], arguments: Arguments) -> None:
+        self._launch, self._grid, self._arguments = launch, grid, arguments
+        # Looked up once: a call takes a few microseconds in all, and every lookup is a part of it.
+        self._current, self._enqueue = binding().cuCtxGetCurrent, binding().cuLaunchKernelEx
+        self._handle, self._pointers = launch.handle, arguments.address
+        self._context = int(launch.context)
+        self._configs: dict[int, Any] = {}
+
+    def queue(self, stream: int = 0) -> None:
+        """Queue the launch on ``stream`` (a handle) and return; errors of the kernel come later."""
+        config = self._configs.get(stream) or self._config(stream)
+        if int(self._current()[1]) == self._context:
+            result = self._enqueue(config, self._handle, self._pointers, 0)
+        else:
+            result = self._elsewhere(config)
+        if result[0]:
+            check(f"launching {self._launch.function.name}", result)
+
+    def _elsewhere(self, config: Any) -> tuple[Any, ...]:
+        """Launch where another context than the kernel's is current, or none."""
+        nobodys = not int(self._current()[1])
+        with on(self._launch.function.gpu.index):
+            result = self._enqueue(config, self._handle, self._pointers, 0)
+        if nobodys:  # the thread's next launch finds the context ready
+            binding().cuCtxSetCurrent(self._launch.context)
+        return result  # type: ignore[no-any-return]
+
+    def _config(self, stream: int) -> Any:
+        if len(self._configs) >= self.STREAMS:
+            self._configs = {}
+        made = self._configs[stream] = self._launch.config(self._grid, stream)
+        return made
 
 
 class Arguments:
-    """A kernel's argument buffer: overwritten for each launch, allocated once."""
+    """A kernel's arguments in memory; ``address`` is that of the pointers to them."""
 
-    def __init__(self, maps: int, types: Sequence[DType]) -> None:
-        self._maps = maps
-        self._layout = struct.Struct("@" + "".join(format_of(dtype) for dtype in types))
-        self._buffer = ctypes.create_string_buffer(max(1, self._layout.size))
-        self._pointers = (ctypes.c_void_p * max(1, maps + len(types)))()
-        base = ctypes.addressof(self._buffer)
-        for i, dtype in enumerate(types):
-            before = struct.calcsize("@" + "".join(format_of(t) for t in types[: i + 1]))
-            self._pointers[maps + i] = base + before - dtype.nbytes
-
-    def set(self, maps: Sequence[TensorMap], values: Sequence[int | float]) -> int:
-        """Write the arguments; return the address of the array of pointers to them."""
+    def __init__(
+        self, types: tuple[DType, ...], maps: Sequence[TensorMap], values: Sequence[int | float]
+    ) -> None:
+        layout = struct.Struct("@" + "".join(format_of(dtype) for dtype in types))
         try:
-            self._layout.pack_into(self._buffer, 0, *values)
+            packed = layout.pack(*values)
         except struct.error as error:
-            rule = f"{self._layout.format} (struct's letters)"
+            rule = f"{layout.format} (struct's letters)"
             raise ArgumentError("kernel arguments", rule, tuple(values), f"{error}.") from error
-        for i, tensor_map in enumerate(maps):
-            self._pointers[i] = tensor_map.address
-        return ctypes.addressof(self._pointers)
+        self._maps = tuple(maps)  # the driver reads them where they are
+        self._buffer = ctypes.create_string_buffer(packed, max(1, layout.size))
+        base = ctypes.addressof(self._buffer)
+        places = [made.address for made in maps] + [base + n for n in offsets(types)]
+        self._pointers = (ctypes.c_void_p * max(1, len(places)))(*places)
+        self.address = ctypes.addressof(self._pointers)
+
+
+@functools.lru_cache(maxsize=256)
+def offsets(types: tuple[DType, ...]) -> tuple[int, ...]:
+    """Return where each argument of a row begins: at a multiple of its size, as C has it."""
+    letters = "@" + "".join(format_of(dtype) for dtype in types)
+    ends = (struct.calcsize(letters[: i + 2]) for i in range(len(types)))
+    return tuple(end - dtype.nbytes for end, dtype in zip(ends, types, strict=True))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import Any
 from tilus.dtypes import DType
 from tilus.errors import ArgumentError
 from tilus.layout import Swizzle
-from tilus.runtime.driver import binding, check, in_context, primary_context
+from tilus.runtime.driver import binding, check, on, primary_context
 
 NBYTES, ALIGNMENT = 128, 64
 
@@ -98,14 +98,14 @@ class Tiling:
 
 
 @functools.lru_cache(maxsize=4096)
-def encode_tensor_map(tiling: Tiling) -> TensorMap:
-    """Return the map of a tensor; raise ArgumentError for what TMA cannot address.
+def encode_tensor_map(tiling: Tiling, device: int = 0) -> TensorMap:
+    """Return the map of a tensor on a GPU; raise ArgumentError for what TMA cannot address.
 
     A map depends on its numbers alone, so equal calls return the same object, even if the memory
     was freed and allocated again.
     """
     tiling.check()
-    with in_context():
+    with on(device):
         return _encode(tiling)
 
 
