@@ -292,6 +292,85 @@ def test_shared_to_global_needs_the_fence_of_every_thread(device, fence):
         Staged(32, 64, 1, fence=fence)(32, 64, x, x.copy())
 
 
+class Edge(tilus.Script):
+    """TMA stores a tile of 8 x 64 whose view is ``n`` columns of a matrix of 128."""
+
+    def __init__(self, row=0, column=64):
+        self.row, self.column = row, column
+
+    def __call__(self, n: int32, y_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        gy = self.global_view(y_ptr, dtype=float16, shape=[8, n], strides=[128, 1])
+        tile = self.shared_tensor(dtype=float16, shape=[8, 64])
+        self.store_shared(tile, self.register_tensor(dtype=float16, shape=[8, 64], init=3))
+        self.fence.proxy_async()
+        self.sync()
+        with self.single_thread():
+            self.tma.shared_to_global(tile, gy, offsets=[self.row, self.column])
+            self.tma.commit_group()
+            self.tma.wait_group(0)
+
+
+def view_of(columns):
+    """Return the first columns of a poisoned matrix of 8 x 128."""
+    return np.full((8, 128), np.nan, np.float16)[:, :columns]
+
+
+@pytest.mark.parametrize("n, column", [(96, 64), (104, 40), (104, 104), (64, 0), (100, 0)])
+def test_a_store_ends_at_the_edge_of_the_view_where_a_piece_of_16_bytes_does(backend, n, column):
+    y = view_of(n)
+    backend.run(Edge(column=column), n, y)
+    written = np.zeros((8, 128), bool)
+    written[:, column : min(n, column + 64)] = True
+    assert np.array_equal(y.base == 3, written)
+
+
+@pytest.mark.parametrize("n, column, beyond", [(100, 64, 4), (97, 40, 7), (127, 120, 1)])
+def test_a_store_whose_last_piece_reaches_beyond_the_view_is_refused(device, n, column, beyond):
+    """An H200 wrote these elements, in any swizzle."""
+    device("sim")
+    with pytest.raises(SimulationError, match=f"protocol.*has {beyond} elements behind") as info:
+        Edge(column=column)(n, view_of(n))
+    assert info.value.facts.items() >= {"column": n, "elements": beyond}.items()
+
+
+@pytest.mark.parametrize(
+    "row, column, message",
+    [
+        (0, 4, "protocol.*multiple of 16 bytes from 0 on, got column 4 of gy, 8 bytes"),
+        (0, -8, "protocol.*got column -8 of gy, -16 bytes"),
+        (-1, 0, "not modelled.*before the first of gy"),
+    ],
+)
+def test_a_store_begins_at_a_piece_of_16_bytes(device, row, column, message):
+    """An H200 stopped with an illegal instruction."""
+    device("sim")
+    with pytest.raises(SimulationError, match=message):
+        Edge(row, column)(128, view_of(128))
+
+
+@pytest.mark.parametrize("column", [-8, -3, 5])
+def test_a_copy_begins_anywhere(backend, column):
+    class Begin(tilus.Script):
+        def __call__(self, x_ptr: ~float16, y_ptr: ~float16):
+            self.attrs.blocks = self.attrs.warps = 1
+            gx = self.global_view(x_ptr, dtype=float16, shape=[8, 64])
+            gy = self.global_view(y_ptr, dtype=float16, shape=[8, 64])
+            tile = self.shared_tensor(dtype=float16, shape=[8, 64])
+            full = self.mbarrier.alloc(1)
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full, tile.nbytes)
+                self.tma.global_to_shared(gx, tile, [-2, column], full)
+            self.mbarrier.wait(full, phase=0)
+            self.store_global(gy, self.load_shared(tile), offsets=[0, 0])
+
+    x, y = integers(8, 64), poisoned(8, 64, dtype=np.float16)
+    backend.run(Begin(), x, y)
+    around = np.pad(x, 64)
+    assert np.array_equal(y, around[62:70, 64 + column : 128 + column])
+
+
 class Slices(tilus.Script):
     """Every block copies one slice of a tensor of three to five dimensions, by TMA both ways."""
 

@@ -169,7 +169,8 @@ class MBarrier:
 class ThreadBarrier:
     """A barrier of ``count`` threads; ``generation`` counts how often all have come.
 
-    ``released`` is what those who came knew together, by generation; dropped once all have left.
+    Threads that have ended count no more (PTX ISA, "barrier.cluster": all non-exited threads), and
+    let nobody know anything. ``released`` is what those who came knew together, by generation; dropped once all have left.
     """
 
     count: int
@@ -183,8 +184,16 @@ class ThreadBarrier:
         if clock is not None:
             self.released.setdefault(generation, clock.copy()).join(clock)
         self.come += count
-        if self.come >= self.count:
+        self._advance()
+        return generation
+
+    def leave(self, count: int) -> None:
+        """Let ``count`` threads end: nobody waits for them any more."""
+        self.count -= count
+        self._advance()
+
+    def _advance(self) -> None:
+        if self.come and self.come >= self.count:
             self.come -= self.count
             self.generation += 1
-            self.released.pop(generation - 1, None)
-        return generation
+            self.released.pop(self.generation - 2, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tilus.errors import SimulationError
 from tilus.simulator.engines import LANES, Effect
-from tilus.simulator.machine import BlockMachine, Cluster
+from tilus.simulator.machine import BlockMachine
 
 
 def check_effects(machine: BlockMachine) -> None:
@@ -35,7 +35,7 @@ def check_bytes(machine: BlockMachine) -> None:
             )
 
 
-def check_visits(machine: BlockMachine, cluster: Cluster) -> None:
+def check_visits(machine: BlockMachine) -> None:
     """Refuse a peer's access of this block's memory or barriers that may come after its end."""
     known = machine.knowledge()
     for agent in machine.visited:

@@ -101,6 +101,10 @@ class BlockMachine:
             self._cluster.log.act(effect.agent.mark)
         self.engines.land(effect)
 
+    def end(self) -> None:
+        """Say that all threads of the block have ended."""
+        self._cluster.barrier.leave(self._cluster.kernel.function.threads.count)
+
     def knowledge(self) -> Clock:
         """Return what the threads of the block know, all taken together."""
         return self._known.together(self.rank)

@@ -88,6 +88,8 @@ class Scheduler:
             group.done = True
             self._groups.remove(group)
             self._ended.append(group)
+            if group.parent is None:
+                group.machine.end()
 
     def _needed(self, effect: Effect) -> bool:
         waits = (g.wait for g in self._groups)
@@ -116,10 +118,11 @@ class Scheduler:
     def _end(self) -> None:
         """Refuse what the blocks left behind; let bulk stores write what they have read."""
         for machine in self._cluster.machines:
+            leaving.check_visits(machine)
             leaving.check_effects(machine)
         while effects := self._landable():
             self._perform(self._pick(list(effects)))
         for machine in self._cluster.machines:
             leaving.check_bytes(machine)
             leaving.check_loads(machine)
-            leaving.check_visits(machine, self._cluster)
+            leaving.check_visits(machine)
