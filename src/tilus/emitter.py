@@ -99,10 +99,11 @@ try typedef typeid typename union unsigned using virtual void volatile wchar_t w
 OURS = """
 blockDim blockIdx cluster_ctaid_x cluster_ctaid_y cluster_ctaid_z cluster_ctarank cluster_sync
 CUtensorMap elect_one evict_first evict_last evict_normal exp2f expf fabsf floor_div floor_mod
-from_bfloat from_half gridDim half_t load_1 load_16 load_2 load_4 load_8 logf map_shared max maximum
-min minimum never pack part quad r row rsqrtf shared_memory shift_left shift_right smem sqrtf
-store_1 store_16 store_2 store_4 store_8 threadIdx tile_div tile_mod to_bfloat to_half to_int
-to_unsigned transpose_quad v vector warp"""
+from_bfloat from_half gridDim half_t load_1 load_16 load_2 load_4 load_8 load_peer_1 load_peer_16
+load_peer_2 load_peer_4 load_peer_8 logf map_shared max maximum min minimum never pack part quad r
+row rsqrtf shared_memory shift_left shift_right smem sqrtf store_1 store_16 store_2 store_4 store_8
+store_peer_1 store_peer_16 store_peer_2 store_peer_4 store_peer_8 threadIdx tile_div tile_mod
+to_bfloat to_half to_int to_unsigned transpose_quad v vector warp"""
 RESERVED = frozenset((KEYWORDS + OURS).split())
 """What C++ keeps to itself, and what generated code calls its own things."""
 

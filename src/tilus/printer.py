@@ -142,7 +142,8 @@ def _expr(x: Expr) -> str:
 def _shared(x: SharedTensor) -> str:
     zero = isinstance(x.offset, Const) and x.offset.value == 0
     at = "" if zero else f"[+{_value(x.offset)}]"
-    return f"{x.name}{at}{'.T' if x.transposed else ''}"
+    whose = "" if x.rank is None else f"@{_value(x.rank)}"
+    return f"{x.name}{at}{'.T' if x.transposed else ''}{whose}"
 
 
 def _operation(op: str, args: list[str]) -> str:

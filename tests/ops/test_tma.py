@@ -340,7 +340,7 @@ def test_a_store_whose_last_piece_reaches_beyond_the_view_is_refused(device, n, 
     [
         (0, 4, "protocol.*multiple of 16 bytes from 0 on, got column 4 of gy, 8 bytes"),
         (0, -8, "protocol.*got column -8 of gy, -16 bytes"),
-        (-1, 0, "not modelled.*before the first of gy"),
+        (-1, 0, "not modelled.*before the first row of gy"),
     ],
 )
 def test_a_store_begins_at_a_piece_of_16_bytes(device, row, column, message):

@@ -165,7 +165,7 @@ class Probe:
         self.facts.barrier = barrier
         self.facts.remote |= rank not in (None, self.rank)
 
-    def wait_barrier(self, barrier: ir.Barrier, parity: int) -> ir.Wait:
+    def wait_barrier(self, barrier: ir.Barrier, parity: int, *, cluster: bool = False) -> ir.Wait:
         self.facts.barrier = barrier
         return _wait("wait")
 

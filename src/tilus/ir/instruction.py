@@ -85,7 +85,7 @@ class Instruction(Stmt):
     started). ``proxy``: ``"generic"`` or ``"async"``, the path its memory accesses
     take. ``variadic``: the last parameter takes all further positional arguments, as a tuple.
     ``operators``: what the language means by it on tiles, where that is not its name; see
-    :func:`implementing`.
+    :func:`implementing`. ``peers``: it takes tensors in the shared memory of other blocks.
     """
 
     issuer: ClassVar[Literal["thread", "warp", "warpgroup", "group", "block", "single"]] = "thread"
@@ -93,6 +93,7 @@ class Instruction(Stmt):
     effects: ClassVar[tuple[Effect, ...]] = ()
     operators: ClassVar[tuple[str, ...]] = ()
     variadic: ClassVar[bool] = False
+    peers: ClassVar[bool] = False
     threads: Threads
 
     @classmethod
@@ -408,8 +409,9 @@ class Machine(Protocol):
         """Return the barrier with its run-time index computed, for an effect that lands later; that
         of the block of a rank."""
 
-    def wait_barrier(self, barrier: Barrier, parity: int) -> Wait:
-        """Return the wait for the phase of ``parity`` of ``barrier`` to be over."""
+    def wait_barrier(self, barrier: Barrier, parity: int, *, cluster: bool = False) -> Wait:
+        """Return the wait for the phase of ``parity`` of ``barrier`` to be over, which sees what
+        threads of the block released, or of the whole ``cluster``."""
 
     def wait_threads(self, threads: Threads) -> Wait:
         """Return the wait until all of ``threads`` have come to a barrier of theirs."""

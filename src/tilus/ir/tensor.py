@@ -95,13 +95,15 @@ class SharedTensor:
     """A buffer, or the part of it that leading indices select; ``transposed`` swaps the last two
     dimensions of the view.
 
-    ``offset`` counts elements from the start of the buffer to the selected part.
+    ``offset`` counts elements from the start of the buffer to the selected part. With ``rank``, it
+    is the memory that this block of the cluster has there.
     """
 
     buffer: SharedBuffer
     shape: tuple[int, ...]
     offset: Expr
     transposed: bool = False
+    rank: Expr | None = None
 
     @property
     def dtype(self) -> DType:

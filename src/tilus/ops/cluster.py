@@ -10,10 +10,10 @@ Arrays".
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tilus.dtypes import uint32
+from tilus.errors import LanguageError
 from tilus.ir import (
     Barrier,
     Builtin,
@@ -25,10 +25,8 @@ from tilus.ir import (
     Machine,
     SharedTensor,
     Site,
-    Var,
     Wait,
     as_integer,
-    cast,
     walk,
 )
 
@@ -80,37 +78,44 @@ class sync(Instruction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class map_shared_addr(Instruction):
-    """Return the address at which the cluster sees ``x`` of its block ``rank``, a uint32.
+    """View the shared tensor ``x`` as block ``rank`` of the cluster has it; no data moves.
 
-    ``x`` is a tensor in shared memory or an mbarrier. Instructions that reach for another block
-    take its rank and need no address; this is for looking. The simulator has no addresses.
+    :class:`~tilus.ops.shared.load_shared` and :class:`~tilus.ops.shared.store_shared` take the
+    view, or parts of it. The other block is there between two calls of :class:`sync`. That it has
+    written what is read, or will not read what is written, is told by
+    :class:`~tilus.ops.mbarrier.arrive_remote` or :class:`sync`. What one block writes to another,
+    no engine may read: :class:`~tilus.ops.fence.proxy_async` does not speak for it. Mbarriers of
+    other blocks have instructions of their own.
 
-    NumPy: none
+    NumPy: out = x of block rank
     PTX:   mapa.shared::cluster
     """
 
-    x: SharedTensor | Barrier
+    peers = True
+    x: SharedTensor
     rank: ExprLike
-    out: Var
+    out: SharedTensor
 
     @classmethod
-    def result(cls, site: Site, /, **arguments: Any) -> Var:
-        return Var(site.name, uint32)
-
-    def verify(self) -> None:
-        as_integer(self.rank, "a rank")
+    def result(cls, site: Site, /, **arguments: Any) -> SharedTensor:
+        x, rank = arguments["x"], arguments["rank"]
+        if not isinstance(x, SharedTensor) or x.rank is not None:
+            found = "that of another block" if isinstance(x, SharedTensor) else type(x).__name__
+            rule = "a tensor in the block's own shared memory"
+            message = f"map_shared_addr: x must be {rule}, got {found}"
+            remedy = "; arrive_remote reaches a barrier" if isinstance(x, Barrier) else ""
+            raise LanguageError(message + remedy, site.location)
+        return replace(x, rank=as_integer(rank, "a rank"))
 
     def verify_within(self, function: Function) -> None:
         require_rank(self, self.rank, function)
+        require_sync(self, function)
 
     def emit(self, e: Emitter) -> None:
-        e.helper(MAP)
-        address = e.barrier(self.x) if isinstance(self.x, Barrier) else e.shared(self.x)
-        rank = e.expr(cast(self.rank, uint32))
-        e.line(f"const unsigned {e.expr(self.out)} = map_shared({address}, {rank});")
+        """Nothing to do: uses of the view compute their own addresses."""
 
     def simulate(self, m: Machine) -> None:
-        m.fail("not modelled", "an address: the simulator has none", name="map_shared_addr")
+        """Nothing to do: uses of the view compute their own addresses."""
 
 
 def require_rank(op: Instruction, rank: ExprLike, function: Function) -> None:
@@ -140,5 +145,5 @@ def require_sync(op: Instruction, function: Function) -> None:
     """Refuse to use barriers of other blocks that nobody has waited for."""
     alone = math.prod(function.cluster) == 1
     met = alone or any(isinstance(stmt, sync) for stmt in walk(function.body))
-    rule = "synchronised (self.cluster.sync()) before a block uses a barrier of another one"
+    rule = "synchronised (self.cluster.sync()) before a block uses what another one has"
     op.require(met, "the cluster", rule, "no such call in the kernel")

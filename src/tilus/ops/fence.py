@@ -13,8 +13,8 @@ class proxy_async(Instruction):
     """Order this thread's accesses of shared memory before those of TMA and WGMMA that follow.
 
     It speaks for the thread that says it and for what that thread has done: every thread that wrote
-    what an engine will read says it, and then comes to the barrier that orders both. The block's
-    own shared memory is enough in clusters too: no engine reads that of another block.
+    what an engine will read says it, and then comes to the barrier that orders both. It speaks for
+    the block's own shared memory, not for what was written to another block's.
 
     NumPy: none
     PTX:   fence.proxy.async

@@ -378,4 +378,5 @@ class wait(Instruction):
         e.line(f"{name}({', '.join([e.barrier(self.barrier), parity, *watched])});")
 
     def simulate(self, m: Machine) -> Wait:
-        return m.wait_barrier(self.barrier, int(m.value(self.phase)))
+        cluster = self.scope == "cluster"
+        return m.wait_barrier(self.barrier, int(m.value(self.phase)), cluster=cluster)

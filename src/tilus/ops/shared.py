@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tilus.banks import Access, access
+from tilus.banks import Access, access, vectors
 from tilus.dtypes import uint32
 from tilus.ir import (
     Const,
@@ -31,6 +31,7 @@ from tilus.ir import (
     writes,
 )
 from tilus.layout import RegisterLayout
+from tilus.ops.cluster import MAP
 
 Direction = Literal["load", "store"]
 
@@ -54,9 +55,9 @@ FORMS = {16: (4, "v4.b32"), 8: (2, "v2.b32"), 4: (1, "b32"), 2: (1, "b16"), 1: (
 """Bytes of an access: how many registers it takes, and its type in PTX."""
 
 
-def helper(direction: Direction, access: Access) -> tuple[str, str]:
-    """Return the name and the text of the device function that carries out an access; PTX ISA,
-    "ld", "st", "ldmatrix", "stmatrix"."""
+def helper(direction: Direction, access: Access, peer: bool = False) -> tuple[str, str]:
+    """Return the name and the text of the device function that carries out an access, of the shared
+    memory of a ``peer`` or of the own; PTX ISA, "ld", "st", "ldmatrix", "stmatrix"."""
     if access.matrices:
         count, trans = access.registers // 2, access.matrices == "trans"
         op = "ldmatrix" if direction == "load" else "stmatrix"
@@ -64,10 +65,9 @@ def helper(direction: Direction, access: Access) -> tuple[str, str]:
         name = f"{direction}_matrices_{count}{'_trans' if trans else ''}"
         return name, _function(direction, name, form, count, 4 * count)
     count, kind = FORMS[access.width]
-    form, name = (
-        f"{'ld' if direction == 'load' else 'st'}.shared.{kind}",
-        f"{direction}_{access.width}",
-    )
+    op, window = "ld" if direction == "load" else "st", "::cluster" if peer else ""
+    form = f"{op}.shared{window}.{kind}"
+    name = f"{direction}{'_peer' if peer else ''}_{access.width}"
     return name, _function(direction, name, form, count, access.width)
 
 
@@ -111,9 +111,9 @@ class Copy:
     def emit(self) -> None:
         """Write one line an access, behind what all of them share."""
         e, way = self.e, self._access()
-        function, text = helper(self.direction, way)
+        function, text = helper(self.direction, way, self.shared.rank is not None)
         e.helper(text)
-        tile, t = self._variable("tile", e.shared(self._tile())), self._variable("t", e.thread())
+        tile, t = self._variable("tile", self._begin()), self._variable("t", e.thread())
         addresses = way.addresses(self._places())
         name, first = e.registers(self.registers), self._address(way, t, 0)
         for i in range(addresses.shape[-1]):
@@ -132,7 +132,17 @@ class Copy:
 
     def _access(self) -> Access:
         # Tiles that follow one another stay aligned: they are made of whole accesses.
+        if self.shared.rank is not None:  # matrices move within a block
+            return vectors(self._places(), self.shared.dtype.nbytes)
         return access(self._places(), self.shared.dtype.nbytes, begin=self.e.threads.begin)
+
+    def _begin(self) -> str:
+        """Return the address of the tile, in the block that has it."""
+        address, rank = self.e.shared(self._tile()), self.shared.rank
+        if rank is None:
+            return address
+        self.e.helper(MAP)
+        return f"map_shared({address}, {self.e.expr(cast(rank, uint32))})"
 
     def _tile(self) -> SharedTensor:
         """Return the whole tile that the tensor is, or lies in as a row."""
@@ -194,6 +204,11 @@ class Copy:
         return f"{text} + {self.layout.text(dim, 'register', self.e.expr(register))}"
 
 
+def _rank(m: Machine, tensor: SharedTensor) -> int | None:
+    """Return whose shared memory a tensor is in, None for the block's own."""
+    return None if tensor.rank is None else int(m.value(tensor.rank))
+
+
 def _verify(op: Instruction, name: str, tensor: SharedTensor) -> None:
     rank = len(tensor.shape)
     rule = "a tile of one or two dimensions (index the leading ones)"
@@ -204,14 +219,16 @@ def _verify(op: Instruction, name: str, tensor: SharedTensor) -> None:
 class load_shared(Instruction):
     """Read the tile ``src`` from shared memory into registers of the current threads.
 
-    ``src`` has one or two dimensions and may be a transposed view. Other threads' writes to it are
-    seen once a barrier lies between them and this.
+    ``src`` has one or two dimensions and may be a transposed view, or what another block has there
+    (:class:`~tilus.ops.cluster.map_shared_addr`). Other threads' writes to it are seen once a
+    barrier lies between them and this.
 
     NumPy: out = src.copy()
     PTX:   ld.shared; ldmatrix for operands of mma
     """
 
     effects = (reads("src"), writes("out"))
+    peers = True
     src: SharedTensor
     out: RegisterTensor
 
@@ -231,21 +248,24 @@ class load_shared(Instruction):
         Copy(e, "load", self.src, self.out).emit()
 
     def simulate(self, m: Machine) -> None:
-        m.define(self.out, m.load_shared(self.src, by=self.out))
+        rank = _rank(m, self.src)
+        m.define(self.out, m.load_shared(self.src, rank=rank, by=self.out))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class store_shared(Instruction):
     """Write the register tile ``src`` to the tile ``dst`` of shared memory.
 
-    Both have the same shape and type; ``dst`` may be a transposed view. Other threads see the
-    values once a barrier lies between this and them.
+    Both have the same shape and type; ``dst`` may be a transposed view, or what another block has
+    there (:class:`~tilus.ops.cluster.map_shared_addr`). Other threads see the values once a barrier
+    lies between this and them.
 
     NumPy: dst[...] = src
     PTX:   st.shared; stmatrix for fragments of mma
     """
 
     effects = (reads("src"), writes("dst"))
+    peers = True
     dst: SharedTensor
     src: RegisterTensor
 
@@ -267,4 +287,5 @@ class store_shared(Instruction):
         Copy(e, "store", self.dst, self.src).emit()
 
     def simulate(self, m: Machine) -> None:
-        m.store_shared(self.dst, m.registers(self.src), by=self.src)
+        rank = _rank(m, self.dst)
+        m.store_shared(self.dst, m.registers(self.src), rank=rank, by=self.src)

@@ -37,10 +37,6 @@ MAX_BOX = 256  # elements along one dimension of a box, CUDA driver API, cuTenso
 
 MAX_GROUPS = 7  # as for WGMMA; PTX names no limit for bulk groups
 
-PIECE = 16
-"""Bytes that a bulk store writes at least: what lies in them behind the edge of the view is written,
-too. PTX is silent; seen on an H200, where a first column elsewhere was an illegal instruction."""
-
 POLICIES = ("evict_first", "evict_normal", "evict_last")
 """What may be asked of the L2 cache, PTX ISA, "createpolicy"."""
 
@@ -166,30 +162,6 @@ def rows_of(tile: SharedTensor) -> int:
 def box(view: GlobalTensor, tile: SharedTensor) -> tuple[int, ...]:
     """Return the elements of a view that a tile has room for: one in each further dimension."""
     return (1,) * (len(view.shape) - 2) + (rows_of(tile), tile.shape[-1])
-
-
-def check_pieces(m: Machine, view: GlobalTensor, tile: SharedTensor, offsets: list[int]) -> None:
-    """Refuse a box that a bulk store cannot write, or not without what lies beside the view."""
-    size, *rows, column = view.dtype.nbytes, *offsets
-    if min(rows) < 0:
-        m.fail("not modelled", f"a bulk store to rows before the first of {view.name}: {offsets}")
-    if column < 0 or column * size % PIECE:
-        m.fail(
-            "protocol",
-            f"the first column of a bulk store must be at a multiple of {PIECE} bytes from 0 on, got "
-            f"column {column} of {view.name}, {column * size} bytes",
-            column=column,
-        )
-    extent = int(m.value(view.shape[-1]))
-    beyond = -extent * size % PIECE // size
-    if beyond and column < extent < column + tile.shape[-1]:
-        m.fail(
-            "protocol",
-            f"a bulk store writes pieces of {PIECE} bytes: the last one of a row of {view.name} has "
-            f"{beyond} elements behind column {extent - 1}, outside of the view",
-            column=extent,
-            elements=beyond,
-        )
 
 
 def panels(
@@ -318,9 +290,9 @@ class shared_to_global(_Single):
     One thread issues the copy, commits it and waits for it. What lies outside of ``dst`` is not
     written, as long as rows of ``dst`` end at a multiple of 16 bytes: hardware writes no less, and
     the simulator refuses a box whose last piece reaches beyond. The first column of a box is at
-    such a multiple, too. The copy reads shared memory through the async proxy: each thread that wrote ``src``
-    has said :class:`~tilus.ops.fence.proxy_async`, and then met the issuing thread at a barrier.
-    For the view the rules of :class:`global_to_shared` hold.
+    such a multiple, too. The copy reads shared memory through the async proxy: each thread that
+    wrote ``src`` has said :class:`~tilus.ops.fence.proxy_async`, and then met the issuing thread at
+    a barrier. For the view the rules of :class:`global_to_shared` hold.
 
     NumPy: dst[box at offsets] = src, inside of dst
     PTX:   cp.async.bulk.tensor
@@ -347,7 +319,6 @@ class shared_to_global(_Single):
 
     def simulate(self, m: Machine) -> None:
         offsets, src = [int(m.value(x)) for x in self.offsets], m.freeze(self.src, "read")
-        check_pieces(m, self.dst, src, offsets)
         taken: list[np.ndarray] = []
 
         def read() -> None:

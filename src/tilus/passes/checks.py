@@ -42,6 +42,7 @@ def check(function: Function) -> None:
             _check_scalar(stmt.var, stmt.location)
         _check_scope(stmt, threads, function)
         _check_view(stmt, function)
+        _check_peers(stmt)
         if isinstance(stmt, Instruction):
             stmt.verify_within(function)
     _check_budgets(function)
@@ -93,6 +94,16 @@ def _check_view(stmt: Stmt, function: Function) -> None:
             rule = "made from compile-time values and kernel parameters"
             message = f"{type(stmt).__name__}: shape and strides must be {rule}"
             raise LanguageError(f"{message}, got another run-time value", stmt.location)
+
+
+def _check_peers(stmt: Stmt) -> None:
+    """Refuse tensors of other blocks where an instruction reaches no other block."""
+    if isinstance(stmt, Instruction) and not stmt.peers:
+        for tensor in (v for v in vars(stmt).values() if isinstance(v, SharedTensor)):
+            rule = f"{tensor.name} must be in the block's own shared memory"
+            message = f"{type(stmt).__name__}: {rule}, got that of another block"
+            if tensor.rank is not None:
+                raise LanguageError(f"{message}; self.load_shared copies it", stmt.location)
 
 
 def _check_budgets(function: Function) -> None:

@@ -104,7 +104,8 @@ class Owners:
 @dataclass(frozen=True, eq=False)
 class Access:
     """One access of ``tensor`` by ``agent``; of shared memory, ``offset`` elements behind the start
-    of its buffer, of device memory, the box ``at`` some indices."""
+    of its buffer, of device memory, the box ``at`` some indices. ``home``: the block that has the
+    memory, where it is another one."""
 
     agent: Agent
     kind: Kind
@@ -113,6 +114,7 @@ class Access:
     offset: int = 0
     owners: Owners | None = None
     at: tuple[int, ...] = ()
+    home: Block | None = None
 
     @property
     def stage(self) -> int | None:
@@ -131,13 +133,21 @@ class Access:
         if not earlier.agent.mark.known(self.agent.clock):
             return self._unordered(earlier)
         generic = earlier.kind == "write" and earlier.proxy == "generic"
-        if generic and self.proxy == "async" and not earlier.agent.mark.fenced(self.agent.clock):
-            first, second = earlier.agent, self.agent
-            return (
-                f"{first.role} must call fence.proxy_async between {first.noun} and the barrier "
-                f"that orders it before {second.noun}"
-            )
+        if generic and self.proxy == "async":
+            return self._unfenced(earlier)
         return None
+
+    def _unfenced(self, earlier: Access) -> str | None:
+        """Return what is missing between a write by threads and this access by an engine."""
+        first, second = earlier.agent, self.agent
+        if earlier.home:
+            return f"fence.proxy_async orders no write to another block before {second.noun}"
+        if first.mark.fenced(second.clock):
+            return None
+        return (
+            f"{first.role} must call fence.proxy_async between {first.noun} and the barrier "
+            f"that orders it before {second.noun}"
+        )
 
     def _own(self, earlier: Access) -> bool:
         """Say whether each thread only meets itself."""
@@ -159,10 +169,19 @@ class Access:
             return f"no sync() of {first.role} lies between {first.noun} and {second.noun}"
         return f"no mbarrier or sync() leads from {first.noun} to {second.noun}"
 
+    def unmet(self, earlier: Access) -> str:
+        """Say what is missing behind an effect that one thread of this group has waited for."""
+        first, second = earlier.agent, self.agent
+        return (
+            f"no sync() of {second.role} lies between the wait of one of its threads for "
+            f"{first.noun} and {second.noun}"
+        )
+
     def verdict(self, earlier: Access, missing: str) -> tuple[str, dict[str, object]]:
         """Return message and facts of the race with an earlier access."""
         where = f" at {list(self.at)}" if self.at else ""
         where += f" (stage {self.stage})" if self.stage is not None else ""
+        where += f" of block {self.home}" if self.home else ""
         first, second = earlier.agent, self.agent
         who = f"{first.noun} by {first.role}"
         who += f" of block {first.block}" if first.block != second.block else ""

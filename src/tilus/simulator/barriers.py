@@ -66,6 +66,8 @@ class MBarrier:
     pending: int = field(init=False)
     released: dict[int, Clock] = field(default_factory=dict)
     """What those who arrived in a phase knew, for the phases that a wait can still be for."""
+    peers: dict[int, Agent] = field(default_factory=dict)
+    """One who arrived in a phase from another block, for the same phases."""
     waits: dict[Agent, int] = field(default_factory=dict)
     """Who waits, and for the end of which phase."""
 
@@ -147,6 +149,7 @@ class MBarrier:
             self.phase += 1
             self.pending = self.count
             self.released.pop(self.phase - 3, None)
+            self.peers.pop(self.phase - 3, None)
             self.watch(self, "phase")
             self._check_waits()
 
@@ -170,7 +173,8 @@ class ThreadBarrier:
     """A barrier of ``count`` threads; ``generation`` counts how often all have come.
 
     Threads that have ended count no more (PTX ISA, "barrier.cluster": all non-exited threads), and
-    let nobody know anything. ``released`` is what those who came knew together, by generation; dropped once all have left.
+    let nobody know anything. ``released`` is what those who came knew together, by generation;
+    dropped once all have left.
     """
 
     count: int

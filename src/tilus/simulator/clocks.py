@@ -164,6 +164,10 @@ class Knowledge:
             result.join(clock)
         return result
 
+    def begun(self, rank: int, clock: Past) -> bool:
+        """Say whether somebody who knows that a block has begun has told ``clock``."""
+        return any(clock.seen[rank * self._each : (rank + 1) * self._each])
+
     def fence(self, atoms: Atoms) -> None:
         """Make the writes of a group's threads visible to the async proxy, each its own."""
         for a in atoms:

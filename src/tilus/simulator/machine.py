@@ -20,6 +20,7 @@ from tilus.simulator.group import Block, ThreadGroup
 from tilus.simulator.log import Kind as Operation
 from tilus.simulator.log import Log
 from tilus.simulator.memory import Geometry, GlobalMemory, SharedMemory
+from tilus.simulator.pieces import check_pieces
 from tilus.simulator.schedule import Schedule, Work
 from tilus.simulator.shadow import Shadow
 from tilus.simulator.tiles import Tiles
@@ -204,6 +205,8 @@ class BlockMachine:
         by: ir.RegisterTensor | None = None,
     ) -> None:
         geometry = self._geometry(view, offsets)
+        if self.agent.engine:
+            check_pieces(self.fail, view, geometry, values.shape[-1])
         self.work.stored += values.nbytes
         self._enter_global("write", view, geometry, values.shape, by)
         self._global.write(view, geometry, values)
@@ -246,7 +249,9 @@ class BlockMachine:
     def _enter(self, access: Access, actor: BlockMachine, by: ir.RegisterTensor | None) -> None:
         """Check and remember an access of this block's shared memory by ``actor``."""
         if actor is not self:
+            self._check_begun(actor, access.agent)
             self.visited.append(access.agent)
+            access = replace(access, home=self.block)
         tensor = access.tensor
         assert isinstance(tensor, ir.SharedTensor)
         if by is not None:
@@ -256,8 +261,16 @@ class BlockMachine:
         where = self._shared.intervals(tensor, access.offset)
         conflict = self._shadow.enter(access, where)
         if conflict:
-            message, facts = access.verdict(*conflict)
+            earlier, missing = conflict
+            if actor.waited_alone(earlier.agent):
+                missing = access.unmet(earlier)
+            message, facts = access.verdict(earlier, missing)
             actor.fail("race", message, **facts)
+
+    def waited_alone(self, effect: Agent) -> bool:
+        """Say whether a thread of the acting group has waited for an effect, but not all of it."""
+        some = self._known.release(self._atoms)
+        return effect.engine is not None and effect.mark.known(some)
 
     def _offset(self, tensor: ir.SharedTensor) -> int:
         offset, size = int(self.value(tensor.offset)), tensor.nbytes // tensor.dtype.nbytes
@@ -284,7 +297,8 @@ class BlockMachine:
         self, barrier: ir.Barrier, count: int, expect_bytes: int = 0, *, rank: int | None = None
     ) -> None:
         target = self._barrier(barrier, rank)
-        self._visit(rank, target)
+        if self._visit(rank, target):
+            target.peers[target.phase] = self.agent
         self._signal(barrier, target, target.phase)
         self._operate(target, "arrive" if count else "expect", target.phase, self.agent)
         target.release(self._known.release(self._atoms))
@@ -307,7 +321,7 @@ class BlockMachine:
         self._issued.append(frozen)
         return frozen
 
-    def wait_barrier(self, barrier: ir.Barrier, parity: int) -> ir.Wait:
+    def wait_barrier(self, barrier: ir.Barrier, parity: int, *, cluster: bool = False) -> ir.Wait:
         target = self._barrier(barrier)
         if parity not in (0, 1):
             self.fail("protocol", f"parity of {target.label} must be 0 or 1, got {parity}")
@@ -317,6 +331,8 @@ class BlockMachine:
 
         def passed() -> None:
             self._operate(target, "wait", awaited, agent)
+            if not cluster and awaited in target.peers:
+                self._unseen(target, target.peers[awaited], agent)
             clock = target.released.get(target.waits.pop(agent))
             if clock is not None:
                 self._known.acquire(atoms, clock)
@@ -328,6 +344,20 @@ class BlockMachine:
             facts=lambda: {**target.facts(), "parity": parity},
             passed=passed,
             needs=lambda effect: any(self._is(b, target) for b in effect.barriers),
+        )
+
+    def _unseen(self, barrier: MBarrier, arrival: Agent, wait: Agent) -> NoReturn:
+        """Refuse a wait that does not see what a peer released when it arrived."""
+        missing = f"{wait.noun} must name scope='cluster'"
+        message = (
+            f"{wait.location}: {wait.role} of block {wait.block}: the wait for {barrier.label} "
+            f"sees nothing of what {arrival.role} of block {arrival.block} did before "
+            f"{arrival.noun}: {missing}"
+        )
+        first, second = arrival.facts() | {"kind": "arrive"}, wait.facts() | {"kind": "wait"}
+        facts = wait.facts() | barrier.facts()
+        raise SimulationError(
+            "race", message, **(facts | {"first": first, "second": second, "missing": missing})
         )
 
     def wait_threads(self, threads: ir.Threads) -> ir.Wait:
@@ -360,11 +390,13 @@ class BlockMachine:
             self.fail("protocol", f"rank of a block of the cluster {rule}", rank=rank)
         return self._cluster.machines[rank]
 
-    def _visit(self, rank: int | None, target: MBarrier) -> None:
-        """Remember that a block must be there as long as its barrier is signalled."""
+    def _visit(self, rank: int | None, target: MBarrier) -> bool:
+        """Remember that a block must be there as long as its barrier is signalled; say whether it
+        is another one."""
         home = self._peer(rank)
         if home is not self:
             home.visited.append(replace(self.agent, signals=(target.label,)))
+        return home is not self
 
     def _barrier(self, barrier: ir.Barrier, rank: int | None = None) -> MBarrier:
         array, index, home = barrier.array, int(self.value(barrier.index)), self._peer(rank)
@@ -388,6 +420,15 @@ class BlockMachine:
             )
             facts = {"barrier": array.name, "index": index, "stage": index, "peer": home.block}
             self.fail("protocol", message, **facts)
+
+    def _check_begun(self, actor: BlockMachine, agent: Agent) -> None:
+        """Refuse a peer's access of this block's memory where the block may not have begun yet."""
+        if not self._known.begun(self.rank, agent.clock):
+            message = (
+                "a peer's shared memory is used before the cluster knows it: no cluster.sync() "
+                f"says that block {self.block} has begun"
+            )
+            actor.fail("protocol", message, peer=self.block)
 
     def _completed(self) -> Clock:
         """Return what an effect that completes lets others know: itself, and nothing else."""
