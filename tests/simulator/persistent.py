@@ -3,8 +3,8 @@
 
 C[m, n] = A[m, k] · B[n, k]ᵀ. Two consumer groups and a producer share a ring whose state is carried
 over all tiles of a block. A group brings its half of a tile to one of two staging slots, from where
-a bulk store takes it while the next tile is computed. In a cluster, two blocks compute tiles side by
-side, and each fetches half of every tile of A for both. ``fault`` names one mistake.
+a bulk store takes it while the next tile is computed. In a cluster, two blocks compute tiles side
+by side, and each fetches half of every tile of A for both. ``fault`` names one mistake.
 """
 
 import tilus
@@ -64,7 +64,6 @@ class Persistent(tilus.Script):
         self.attrs.cluster_blocks = size
         self.attrs.warps = 12  # warps 0-3 and 4-7 compute, warps 8-11 load
 
-        rank = self.cluster.blockRank
         first: int32 = self.blockIdx.x // size
         step = self.blocks // size
         columns: int32 = cdiv(n_size, BLOCK_N * size)  # a cluster computes `size` tiles at once
@@ -82,27 +81,20 @@ class Persistent(tilus.Script):
         if size > 1:
             self.cluster.sync()
 
-        with self.thread_group(thread_begin=256, num_threads=128, registers=40):
-            with self.single_thread():
-                for tile in self.range(first, self.last(tiles), step):
-                    offset_m, offset_n = self.place(tile, tiles, columns)
-                    for offset_k in self.range(0, k_size, BLOCK_K):
-                        pipeline.producer_acquire()
-                        stage = pipeline.producer_stage
-                        full = pipeline.full[stage]
-                        nbytes = sa[stage].nbytes + sb[stage].nbytes
-                        self.mbarrier.arrive_and_expect_tx(full, nbytes)
-                        self.tma.global_to_shared(gb, sb[stage], [offset_n, offset_k], full)
-                        if size > 1:  # the other half comes from the other block
-                            row = offset_m + rank * HALF_M
-                            self.tma.global_to_shared(
-                                ga, sa[stage, rank], [row, offset_k], full, multicast_mask=0b11
-                            )
-                        else:
-                            for half in (0, 1):
-                                at = [offset_m + half * HALF_M, offset_k]
-                                self.tma.global_to_shared(ga, sa[stage, half], at, full)
-                        pipeline.producer_advance()
+        with (
+            self.thread_group(thread_begin=256, num_threads=128, registers=40),
+            self.single_thread(),
+        ):
+            for tile in self.range(first, self.last(tiles), step):
+                offset_m, offset_n = self.place(tile, tiles, columns)
+                for offset_k in self.range(0, k_size, BLOCK_K):
+                    pipeline.producer_acquire()
+                    stage = pipeline.producer_stage
+                    full = pipeline.full[stage]
+                    self.mbarrier.arrive_and_expect_tx(full, sa[stage].nbytes + sb[stage].nbytes)
+                    self.tma.global_to_shared(gb, sb[stage], [offset_n, offset_k], full)
+                    self.load_a(ga, sa[stage], [offset_m, offset_k], full)
+                    pipeline.producer_advance()
 
         for half in (0, 1):
             with self.thread_group(thread_begin=128 * half, num_threads=128, registers=232):
@@ -119,8 +111,7 @@ class Persistent(tilus.Script):
                         self.wgmma.mma(sa[stage, half], sb[stage].transpose(), acc)
                         self.wgmma.commit_group()
                         self.wgmma.wait_group(0)
-                        with self.single_thread():
-                            self.release(pipeline.empty[stage])
+                        self.release(pipeline.empty[stage])
                         pipeline.consumer_advance()
                     at = [offset_m + half * HALF_M, offset_n]
                     self.epilogue(self.cast(acc, dtype=float16), staging[half, slot], gc, at)
@@ -142,15 +133,27 @@ class Persistent(tilus.Script):
         column = t % columns * self.cluster_size + self.cluster.blockRank
         return t // columns * 2 * HALF_M, column * BLOCK_N
 
-    def release(self, empty):
-        """Say that the running thread's group has done with a stage."""
+    def load_a(self, ga, stage, at, full):
+        """Fetch both halves of a tile of A, or the one that this block fetches for the cluster."""
+        (row, column), rank = at, self.cluster.blockRank
         if self.cluster_size == 1:
-            self.mbarrier.arrive(empty)
-        elif self.fault == "peer not counted":
-            self.mbarrier.arrive_remote(empty, rank=self.cluster.blockRank)
+            for half in (0, 1):
+                self.tma.global_to_shared(ga, stage[half], [row + half * HALF_M, column], full)
         else:
-            for block in range(self.cluster_size):
-                self.mbarrier.arrive_remote(empty, rank=block)
+            self.tma.global_to_shared(
+                ga, stage[rank], [row + rank * HALF_M, column], full, multicast_mask=0b11
+            )
+
+    def release(self, empty):
+        """Say, by one thread of the running group, that it has done with a stage."""
+        with self.single_thread():
+            if self.cluster_size == 1:
+                self.mbarrier.arrive(empty)
+            elif self.fault == "peer not counted":
+                self.mbarrier.arrive_remote(empty, rank=self.cluster.blockRank)
+            else:
+                for block in range(self.cluster_size):
+                    self.mbarrier.arrive_remote(empty, rank=block)
 
     def epilogue(self, tile, slot, gc, at):
         """Bring a tile to device memory by way of a staging slot."""
