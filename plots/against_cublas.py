@@ -2,7 +2,7 @@
 """Speeds beside cuBLAS: the ladder at one size, all steps at all sizes, and one step by itself.
 
 On a page: ``.. chart:: against_cublas.speed``, ``.. chart:: against_cublas.sizes`` and, for one
-step, ``.. chart:: against_cublas.v3`` (``v0`` to ``v5``), all with ``:record: ladder`` or another
+step, ``.. chart:: against_cublas.v3`` (``v0`` to ``v7``), all with ``:record: ladder`` or another
 record; the badge is the record's.
 """
 
@@ -126,4 +126,4 @@ def step(name: str, path: str, version: str) -> None:
         figure.legend(loc="outside upper center", ncols=3)
 
 
-v0, v1, v2, v3, v4, v5 = (partial(step, version=f"v{i}") for i in range(6))
+v0, v1, v2, v3, v4, v5, v6, v7 = (partial(step, version=f"v{i}") for i in range(8))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One block as the simulator has it, above the same block as a GPU recorded it.
 
-On a page: ``.. chart:: beside.v5`` with ``:trace: v5``; so do ``v0`` to ``v4``. Both panels show
+On a page: ``.. chart:: beside.v5`` with ``:trace: v5``; so do ``v0`` to ``v7``. Both panels show
 the first tiles of the same product with the same schedule, on one axis of cycles. What engines do
 is seen from outside on a GPU: a load or a product lasts there from the instruction that asks for it
 until a thread is past the wait for it, so it ended earlier than its bar.
@@ -28,9 +28,8 @@ def pair(path: str, version: str) -> tuple[Result, Result, Trace]:
     """Return what the simulator says of a recorded block, what the GPU did, and its record."""
     trace = traces.load(ROOT / path).of(version)
     script = simulated.step(version, **trace.data["schedule"])
-    tiles = -(-trace.size[2] // script.block_k)
     recorded = Result({trace.block: trace.data["cycles"]}, trace.events)
-    return prediction.one_block(script, tiles), recorded, trace
+    return prediction.traced(script, trace), recorded, trace
 
 
 def seen(result: Result) -> list[Row]:
@@ -65,4 +64,4 @@ def steps(path: str, version: str) -> tuple[float, float]:
     return here, there
 
 
-v0, v1, v2, v3, v4, v5 = (partial(draw, version=v) for v in simulated.SCHEDULES)
+v0, v1, v2, v3, v4, v5, v6, v7 = (partial(draw, version=v) for v in simulated.SCHEDULES)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stages of a ring and their mbarriers over time, as the simulator saw them.
 
-On a page: ``.. chart:: ring.v3`` (``v1`` to ``v5``) with ``:badge: simulated``.
+On a page: ``.. chart:: ring.v3`` (``v1`` to ``v7``) with ``:badge: simulated``.
 """
 
 from __future__ import annotations
@@ -119,4 +119,6 @@ def _kinds(colours: Theme) -> list[Patch]:
     ]
 
 
-v1, v2, v3, v4, v5 = (partial(draw, version=v) for v in list(simulated.SCHEDULES)[1:])
+v1, v2, v3, v4, v5, v6, v7 = (
+    partial(draw, version=v) for v in list(simulated.SCHEDULES)[1:]
+)

@@ -2,7 +2,7 @@
 """What lies where in a block's shared memory, and how the swizzle spreads a tile over the banks.
 
 The places are the plan's, the offsets the layout's: what both backends use. On a page: ``.. chart::
-shared_map.v3`` (``v0`` to ``v5``) and ``.. chart:: shared_map.swizzle``, both with ``:badge:
+shared_map.v3`` (``v0`` to ``v7``) and ``.. chart:: shared_map.swizzle``, both with ``:badge:
 computed from the kernel``.
 """
 
@@ -55,9 +55,13 @@ def _parts(plan: ir.Plan, thing: ir.SharedBuffer | ir.BarrierArray) -> Iterator[
         yield Part(name, place + i * nbytes, nbytes)
 
 
+TILES = {"v6": {"block_n": 256, "num_stages": 3}, "v7": {"block_n": 200, "num_stages": 3}}
+"""What the plans of these steps are drawn for: tiles as large as shared memory lets them be."""
+
+
 def memory(name: str, version: str) -> None:
     """Draw the tiles of one block to scale, and its mbarriers one by one."""
-    script = simulated.step(version)
+    script = simulated.step(version, **TILES.get(version, {}))
     k = simulated.TILES * script.block_k
     found = parts(script.lower(n_size=script.block_n, k_size=k).plan)
     tiles = [p for p in found if not p.barrier]
@@ -65,7 +69,7 @@ def memory(name: str, version: str) -> None:
     with theme(name) as colours:
         _, (above, below) = plt.subplots(2, 1, figsize=(WIDTH, 2.4), layout="constrained")
         buffers = list(dict.fromkeys(_stem(p) for p in tiles))
-        fills = dict(zip(buffers, (colours.load, colours.compute), strict=False))
+        fills = dict(zip(buffers, (colours.load, colours.compute, colours.other), strict=False))
         for part in tiles:
             _box(above, part, fills[_stem(part)], colours)
         ticks = sorted({p.begin for p in tiles} | {barriers[0].begin})
@@ -142,4 +146,4 @@ def _banks(ax: Axes, title: str, layout: SharedLayout, colours: Theme) -> None:
     ax.tick_params(length=0)
 
 
-v0, v1, v2, v3, v4, v5 = (partial(memory, version=v) for v in simulated.SCHEDULES)
+v0, v1, v2, v3, v4, v5, v6, v7 = (partial(memory, version=v) for v in simulated.SCHEDULES)

@@ -20,8 +20,13 @@ SCHEDULES: dict[str, dict[str, int]] = {
     "v3": BLOCK | {"num_stages": STAGES},
     "v4": BLOCK | {"num_stages": STAGES, "group_m": 8},
     "v5": BLOCK | {"num_stages": STAGES, "group_m": 8},
+    "v6": BLOCK | {"num_stages": STAGES, "group_m": 8},
+    "v7": BLOCK | {"num_stages": STAGES, "group_m": 8, "block_m": 256, "num_blocks": 132},
 }
-"""Of every figure that is simulated; what tuning chooses is in the records."""
+"""Of every figure that is simulated; what tuning chooses is in the records. V7 has a larger tile,
+for that is its idea."""
+OUTPUTS = {version: 2 if version in ("v6", "v7") else 1 for version in SCHEDULES}
+"""How many tiles of C a block computes: persistent ones have more than one."""
 
 
 def step(version: str, **changes: int) -> Any:
@@ -32,5 +37,5 @@ def step(version: str, **changes: int) -> Any:
 
 @cache
 def run(version: str, tiles: int = TILES) -> simulator.Result:
-    """Return what one block of a step did when."""
-    return prediction.one_block(step(version), tiles)
+    """Return what one block of a step did when, with ``tiles`` of K for each tile of C."""
+    return prediction.one_block(step(version), tiles, OUTPUTS[version])

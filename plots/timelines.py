@@ -143,5 +143,7 @@ def _kinds(colours: Theme) -> list[Patch]:
 
 
 v0 = partial(draw, versions=("v0",))
-v1, v2, v3, v4, v5 = (partial(draw, versions=pair) for pair in pairwise(simulated.SCHEDULES))
+v1, v2, v3, v4, v5, v6, v7 = (
+    partial(draw, versions=pair) for pair in pairwise(simulated.SCHEDULES)
+)
 ladder = partial(draw, versions=tuple(simulated.SCHEDULES))

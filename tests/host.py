@@ -119,6 +119,7 @@ FUNCTIONS = {
     "mbarrier_wait": "void mbarrier_wait(unsigned a, unsigned p) { while (!passes(a, p)); }",
     "tma_load_2d": """void tma_load_2d(unsigned, const CUtensorMap *map, int, int, unsigned a) {
       signal(a, 0, -(int)map->opaque[0]); }""",
+    "tma_store_2d": "void tma_store_2d(const CUtensorMap *, int, int, unsigned) {}",
     "never": "bool never() { return false; }",
     "elect_one": "bool elect_one() { return threadIdx.x % 32 == 0; }",
     "prefetch_tensor_map": "void prefetch_tensor_map(const CUtensorMap *) {}",
@@ -258,6 +259,12 @@ def translated(kernel: ir.Kernel, instruments: Instruments) -> str:
     text = re.sub(
         r'asm volatile\("bar\.sync (\d+), (\d+);" ::: "memory"\);', r"sync(\1, \2);", text
     )
+    # Groups that share their code have a barrier each, and its number from an expression.
+    own = re.compile(r'asm volatile\("bar\.sync %0, (\d+);" :: "r"\((.*)\) : "memory"\);')
+    for count, numbers in own.findall(text):
+        for number in re.findall(r"[?:] (\d+)", numbers):
+            counts[int(number)] = int(count)
+    text = own.sub(r"sync(\2, \1);", text)
     # What is left of PTX orders what is in order here, or asks an engine that is not there.
     text = re.sub(r'asm volatile\("(?:fence|wgmma|setmaxnreg|)[^"]*"[^;]*;', ";", text)
     types = [p.dtype.cpp + " *" * p.pointer for p in function.params]
@@ -285,6 +292,6 @@ def replacement(helper: str) -> str:
     direction, _, nbytes = name.partition("_")
     if direction in ("load", "store") and nbytes.isdigit():
         return FUNCTIONS[direction].format(name, nbytes)
-    if direction in ("wgmma", "mma") or name.startswith("load_matrices"):
+    if direction in ("wgmma", "mma") or "matrices" in name:
         return helper[: helper.index(") {")] + ") {}"
     return FUNCTIONS[name]

@@ -8,6 +8,7 @@ leaves out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ import numpy as np
 from tilus import compiler, ir, loader, records, simulator, timeline
 from tilus.ir.function import REGISTER_FILE
 from tilus.simulator import Costs
+from tilus.traces import Trace
 
 SMS = 132  # of the H100 SXM and the H200 SXM
 REGISTER_UNIT = 256  # what a warp gets of the register file is a multiple of it
@@ -35,18 +37,39 @@ TILES, WINDOW = 36, 24  # of a simulated block, and of those the last ones, whos
 Values = Mapping[str, Any]
 
 
-def one_block(script: Any, tiles: int, *, trace: bool = True) -> simulator.Result:
+def one_block(
+    script: Any, tiles: int, outputs: int = 1, *, trace: bool = True
+) -> simulator.Result:
     """Run ``script`` on a matmul of one block and ``tiles`` tiles of K; all numbers are zero.
 
     ``script`` is a step of the ladder with its schedule: it has ``block_m``, ``block_n`` and
-    ``block_k``, and the parameters that :mod:`tilus.workload` passes.
+    ``block_k``, and the parameters that :mod:`tilus.workload` passes. A persistent one, which has
+    ``num_blocks``, computes ``outputs`` tiles of C, one after the other.
     """
-    m, n, k = script.block_m, script.block_n, tiles * script.block_k
+    if hasattr(script, "num_blocks"):
+        script = type(script)(**script.schedule | {"num_blocks": 1})
+    m, n, k = outputs * script.block_m, script.block_n, tiles * script.block_k
     kernel = script.lower(n_size=n, k_size=k)
     elements = {"a_ptr": m * k, "b_ptr": n * k, "c_ptr": m * n}
     pointers = [p for p in kernel.function.params if p.pointer]
     arrays = {p.name: np.zeros(elements[p.name], p.dtype.numpy) for p in pointers}
     return simulator.run(kernel, {"m_size": m, **arrays}, trace=trace)
+
+
+def traced(script: Any, trace: Trace) -> simulator.Result:
+    """Return what the simulator says of a recorded block, whose kernel and schedule is ``script``.
+
+    A block of a grid that has fewer blocks than tiles of C is persistent and computes several.
+    """
+    m, n, k = trace.size
+    tiles, blocks = _outputs(script, m, n), math.prod(trace.data["grid"])
+    outputs = len(range(trace.block[0], tiles, blocks)) if blocks < tiles else 1
+    return one_block(script, -(-k // script.block_k), outputs)
+
+
+def _outputs(script: Any, m: int, n: int) -> int:
+    """Return how many tiles C has."""
+    return -(-m // script.block_m) * -(-n // script.block_n)
 
 
 def resident(kernel: ir.Kernel, registers: int) -> int:
@@ -62,7 +85,8 @@ def resident(kernel: ir.Kernel, registers: int) -> int:
 class Prediction:
     """A launch by the model: ``blocks`` of ``tiles`` tiles of K, ``resident`` at once on each SM.
 
-    ``steady`` is what one block alone does.
+    ``steady`` is what one block alone does. A persistent block does so for up to ``outputs`` tiles
+    of C, and from one to the next it takes ``turn`` cycles besides.
     """
 
     blocks: int
@@ -70,6 +94,8 @@ class Prediction:
     resident: int
     sms: int
     steady: timeline.Steady
+    outputs: int = 1
+    turn: float = 0.0
 
     def limits(self, together: int) -> dict[str, float]:
         """Return the cycles that each limit asks for a tile of each of ``together`` blocks."""
@@ -99,7 +125,8 @@ class Prediction:
         return full * self._wave(self.resident) + (self._wave(last) if last else 0.0)
 
     def _wave(self, together: int) -> float:
-        return self.steady.rest + self.tiles * max(self.limits(together).values())
+        products = self.outputs * self.tiles * max(self.limits(together).values())
+        return self.steady.rest + products + (self.outputs - 1) * self.turn
 
     def milliseconds(self, mhz: float) -> float:
         """Return the launch's time at a clock of the SMs."""
@@ -110,8 +137,13 @@ def predict(script: Any, m: int, n: int, k: int, *, resident: int, sms: int = SM
     """Predict ``script``, a step of the ladder with its schedule, for one size."""
     function = script.lower(n_size=n, k_size=k).function
     x, y, z = function.grid({p.var: m for p in function.params if not p.pointer})
-    steady = timeline.steady(one_block(script, TILES).events, WINDOW)
-    return Prediction(x * y * z, -(-k // script.block_k), resident, sms, steady)
+    alone = one_block(script, TILES)
+    steady = timeline.steady(alone.events, WINDOW)
+    blocks = x * y * z
+    outputs, turn = -(-_outputs(script, m, n) // blocks), 0.0
+    if outputs > 1:
+        turn = one_block(script, TILES, 2).cycles - alone.cycles - TILES * steady.step
+    return Prediction(blocks, -(-k // script.block_k), resident, sms, steady, outputs, turn)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -119,6 +120,7 @@ def recorded(version: str, folder: Path) -> str:
     ]
     size = {"m": script.block_m, "n": script.block_n, "k": tiles * script.block_k}
     entry = {"version": version, "schedule": simulated.SCHEDULES[version], "block": [0, 0, 0]}
+    entry["grid"] = [1, 1, 1]
     entry |= {"cycles": SLOWER * result.cycles, **size, **traces.rows(events)}
     source = {"file": f"examples/hopper_matmul/matmul_{version}.py", "sha256": fixture.NOTHING}
     data = {"schema": traces.SCHEMA_VERSION, "environment": fixture.environment()}
@@ -134,7 +136,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("version", ["v0", "v5"])
+@pytest.mark.parametrize("version", ["v0", "v5", "v6"])
 def test_a_recorded_block_stands_below_the_simulated_one(version: str, tmp_path: Path) -> None:
     path = recorded(version, tmp_path)
     getattr(beside, version)("light", path)
@@ -168,22 +170,24 @@ def test_every_tile_that_is_to_be_seen_is_within_the_axis(tmp_path: Path) -> Non
 def test_every_tile_is_loaded_and_multiplied_in_its_stage(version: str) -> None:
     rows = {row.label.split("\n")[0]: row for row in timelines.rows(simulated.run(version))}
     stages = [row for label, row in rows.items() if label.startswith("stage")]
-    depth, groups = len(stages), 2 if version in ("v4", "v5") else 1
+    depth, groups = len(stages), 2 if version >= "v4" else 1
+    fills = simulated.TILES * simulated.OUTPUTS[version]
     assert depth == (1 if version in ("v0", "v1") else simulated.STAGES)
     for i, row in enumerate(stages):
         tiles = [e.tile for e in row.events if e.kind == "copy"]
-        assert tiles == list(range(i, simulated.TILES, depth))
+        assert tiles == list(range(i, fills, depth))
         for tile in tiles:
             copy, *readers = [e for e in row.events if e.tile == tile]
             assert readers and all(e.start >= copy.end for e in readers)
     products = [e.tile for e in rows["tensor cores"].events]
-    assert sorted(products) == sorted(list(range(simulated.TILES)) * groups)
+    assert sorted(products) == sorted(list(range(fills)) * groups)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tensor_cores_are_busy_for_as_long_as_their_flop_take(version: str) -> None:
     rate = Costs().mma_flop if version == "v0" else Costs().wgmma_flop
-    flop = 2 * 128 * 128 * 64 * simulated.TILES
+    schedule = simulated.SCHEDULES[version] | {"k": simulated.TILES * simulated.OUTPUTS[version]}
+    flop = 2 * math.prod(schedule[key] for key in ("block_m", "block_n", "block_k", "k"))
     result = simulated.run(version)
     assert timelines.busy(result) == pytest.approx(flop / rate / result.cycles)
     assert 0.2 < timelines.busy(result) < 1
@@ -229,7 +233,7 @@ def test_barriers_tell_full_and_empty() -> None:
     assert ring.role(states, "producer_barriers") == "empty"
 
 
-@pytest.mark.parametrize("version", ["v3", "v4", "v5"])
+@pytest.mark.parametrize("version", ["v3", "v4", "v5", "v6", "v7"])
 def test_a_stage_is_full_when_its_barrier_says_so(version: str) -> None:
     result = simulated.run(version)
     array = next(s.array for s in result.barriers if ring.role(result.barriers, s.array) == "full")

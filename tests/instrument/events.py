@@ -12,8 +12,16 @@ NOTHING_TO_DO = ("global_view", "shared_tensor")
 
 
 def coded(events):
-    """Return the simulator's events for which there is code."""
-    return [e for e in events if e.what not in NOTHING_TO_DO]
+    """Return the simulator's events that a GPU has too.
+
+    There is code for them; and of a bulk store threads see one end, of reading or of writing.
+    """
+    return [e for e in events if e.what not in NOTHING_TO_DO and not _written(e)]
+
+
+def _written(event):
+    """Return whether an event is what a bulk store does after it has read shared memory."""
+    return event.lane == LANES["store"] and not event.reads
 
 
 def told(events):

@@ -45,10 +45,11 @@ def matmul(name, m, n, k, recording):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["v0", "v2", "v5"])
+@pytest.mark.parametrize("name", ["v0", "v2", "v5", "v6", "v7"])
 def test_each_role_records_what_the_simulator_says_it_does(name):
     """Instruction by instruction: place, barrier, stage, phase, tile, amount, shared memory."""
     m, n, k = (SMALL[name][f"block_{axis}"] for axis in "mnk")
+    m *= 2 * SMALL[name].get("num_blocks", 0) or 1  # two tiles for each persistent block
     found, simulated = matmul(name, m, n, 5 * k, Recording(((0, 0, 0),), 400))
     assert found.dropped == 0 and found.absent == ()
     mine, theirs = told(found.events), told(simulated)

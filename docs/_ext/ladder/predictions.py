@@ -77,9 +77,15 @@ def sentence(compared: Compared) -> str:
     """Return in words what was predicted."""
     p = compared.prediction
     together = "one block" if p.resident == 1 else f"{p.resident} blocks"
+    room = f"with room for {together} on each of {p.sms} multiprocessors"
+    if p.outputs > 1:
+        return (
+            f"The first row predicts {p.blocks} blocks, {room}. Each computes up to {p.outputs} "
+            f"tiles of {p.tiles} steps of K, and takes {p.turn:.0f} cycles from one to the next."
+        )
     return (
-        f"The first row predicts {p.blocks} blocks of {p.tiles} steps of K, with room for "
-        f"{together} on each of {p.sms} multiprocessors: {p.waves:.1f} waves."
+        f"The first row predicts {p.blocks} blocks of {p.tiles} steps of K, {room}: "
+        f"{p.waves:.1f} waves."
     )
 
 
