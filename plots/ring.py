@@ -119,6 +119,4 @@ def _kinds(colours: Theme) -> list[Patch]:
     ]
 
 
-v1, v2, v3, v4, v5, v6, v7 = (
-    partial(draw, version=v) for v in list(simulated.SCHEDULES)[1:]
-)
+v1, v2, v3, v4, v5, v6, v7 = (partial(draw, version=v) for v in list(simulated.SCHEDULES)[1:])

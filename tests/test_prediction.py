@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.kernels import load_v3
+from tests.products import version
 from tests.sample_record import SCHEDULE, sample
 
 from tilus import prediction, timeline
@@ -83,6 +84,19 @@ def test_a_step_of_the_ladder():
     assert alone.limit == "one block's own step"
     two = prediction.predict(script, 8192, 8192, 8192, resident=2)
     assert two.limit == "tensor cores" and two.cycles < alone.cycles
+
+
+def test_a_persistent_block_computes_its_tiles_one_after_the_other():
+    """The prediction of two tiles is the simulated time of two, of three that of three."""
+    schedule = {"num_stages": 3, "block_m": 128, "block_n": 128, "group_m": 8, "num_blocks": 132}
+    script, tiles = version("v6")(**schedule), prediction.TILES
+    for outputs in (2, 3):
+        size = (128 * 132, 128 * outputs, 64 * tiles)
+        found = prediction.predict(script, *size, resident=1)
+        assert (found.blocks, found.outputs, found.waves) == (132, outputs, 1)
+        simulated = prediction.one_block(script, tiles, outputs).cycles
+        assert found.cycles == pytest.approx(simulated, rel=0.002)
+    assert 0 <= found.turn < found.steady.rest  # the next tile has been loaded meanwhile
 
 
 def test_a_measurement_is_predicted_with_its_schedule_blocks_and_clock():

@@ -37,9 +37,7 @@ TILES, WINDOW = 36, 24  # of a simulated block, and of those the last ones, whos
 Values = Mapping[str, Any]
 
 
-def one_block(
-    script: Any, tiles: int, outputs: int = 1, *, trace: bool = True
-) -> simulator.Result:
+def one_block(script: Any, tiles: int, outputs: int = 1, *, trace: bool = True) -> simulator.Result:
     """Run ``script`` on a matmul of one block and ``tiles`` tiles of K; all numbers are zero.
 
     ``script`` is a step of the ladder with its schedule: it has ``block_m``, ``block_n`` and
@@ -69,7 +67,7 @@ def traced(script: Any, trace: Trace) -> simulator.Result:
 
 def _outputs(script: Any, m: int, n: int) -> int:
     """Return how many tiles C has."""
-    return -(-m // script.block_m) * -(-n // script.block_n)
+    return int(math.ceil(m / script.block_m) * math.ceil(n / script.block_n))
 
 
 def resident(kernel: ir.Kernel, registers: int) -> int:
