@@ -9,6 +9,7 @@ from typing import Any
 
 from tilus import launch, runtime
 from tilus.dtypes import DType, bfloat16, float16
+from tilus.frontend import kernel_function
 from tilus.kernels.arrays import Operand, check, check_out, new, operand, transposed, workspace
 from tilus.kernels.plain import Plain, PlainBfloat16
 from tilus.kernels.product import Product, ProductBfloat16, Sums, SumsBfloat16
@@ -40,9 +41,9 @@ class Ran:
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: a program with everything it takes."""
+    """One launch, ready to ``run``; ``call`` holds on to the workspace that it uses."""
 
-    program: launch.Program
+    run: launch.Prepared
     call: Call
 
 
@@ -84,7 +85,7 @@ class Matmul:
         key = (*map(identity, arrays), device, handle, option.debug.instruments)
         plan = self._plans.get(key) or self._prepare(key, arrays, device, handle)
         for step in plan.steps:
-            step.program(step.call, handle)
+            step.run(handle)
         self.last_run = plan.ran
         return out
 
@@ -184,10 +185,10 @@ def step(
     """Return one launch of a kernel on arrays that are what it takes."""
     script, launcher = kernel
     call = Call({}, scalars, arrays, ())
-    return Step(launcher.program(script, call), call)
+    return Step(launcher.prepare(script, call), call)
 
 
 @functools.cache
 def built(kernel: Any, **values: Any) -> tuple[Any, launch.Launcher]:
     """Return a kernel with a schedule and what keeps its programs, the same ones each time."""
-    return kernel(**values), launch.Launcher()
+    return kernel(**values), launch.Launcher(kernel_function(kernel))
