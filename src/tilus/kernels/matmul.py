@@ -159,7 +159,7 @@ def product(
     scalars = {"m_size": m, "n_size": n, "k_size": k}
     pitches = {"a_pitch": a.pitch, "b_pitch": b.pitch, "c_pitch": out.pitch}
     arrays = {"a_ptr": a.array, "b_ptr": b.array, "c_ptr": out.array, "w_ptr": w}
-    kernel = built(PRODUCTS[dtype], a_mn=a.mn, b_mn=b.mn, **schedule.values())
+    kernel = built(PRODUCTS[dtype], **schedule.values(), a_mn=a.mn, b_mn=b.mn)
     steps = (step(kernel, scalars | pitches, arrays),)
     if split == 1:
         return steps

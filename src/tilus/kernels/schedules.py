@@ -20,7 +20,7 @@ BLOCK_K = 64  # elements of 16 bits: one row of the widest swizzle
 SHARED_BYTES = 232448  # of a block on every Hopper GPU
 SLACK_BYTES = 2048  # alignment and barriers
 MULTIPROCESSORS = 132
-REGISTERS = {1: 200, 2: 200, 3: 104}
+REGISTERS = {1: 200, 2: 200, 3: 96}
 """A thread's registers that an accumulator may take, by the number of consumer groups."""
 MOST_STAGES = 8
 MOST_SPLIT = 16
