@@ -28,6 +28,7 @@ class FakeDriver:
         self.memory: dict[int, object] = {}
         self.launches: list[SimpleNamespace] = []
         self.calls: list[str] = []
+        self.active_clusters = 66
 
     def __getattr__(self, name):
         if name.startswith("cu") and hasattr(type(self), f"_{name}"):
@@ -41,6 +42,9 @@ class FakeDriver:
             return (status,)
         values = getattr(self, f"_{name}")(*arguments)
         return (SUCCESS, *values) if isinstance(values, tuple) else (SUCCESS, values)
+
+    def _cuOccupancyMaxActiveClusters(self, function, config):
+        return self.active_clusters
 
     def _cuInit(self, flags):
         return ()

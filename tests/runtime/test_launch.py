@@ -32,6 +32,24 @@ def test_the_driver_gets_grid_block_stream_and_cluster(fake):
     assert (made.shared_bytes, made.stream, made.function) == (100_000, 0x77, 0x3000)
 
 
+def test_clusters_that_never_fit_are_refused(fake):
+    fake.active_clusters = 0
+    run = Launch(FUNCTION, 0, [], threads=384, cluster=(8, 1, 1))
+    with pytest.raises(ArgumentError, match=r"resident.*384 threads and 100000 bytes.*\(8, 1, 1\)"):
+        run((16, 1, 1), [], [])
+    assert not fake.launches
+
+
+def test_the_driver_is_asked_once_how_many_clusters_are_active(fake):
+    run = Launch(FUNCTION, 0, [], threads=384, cluster=(2, 1, 1))
+    for _ in range(2):
+        run((4, 1, 1), [], [])
+    assert fake.calls.count("cuOccupancyMaxActiveClusters") == 1 and len(fake.launches) == 2
+    assert run.active_clusters((4, 1, 1)) == 66
+    Launch(FUNCTION, 0, [], threads=384)((4, 1, 1), [], [])
+    assert fake.calls.count("cuOccupancyMaxActiveClusters") == 2  # none without clusters
+
+
 def test_the_driver_is_asked_how_many_blocks_an_sm_holds(fake, monkeypatch):
     asked = []
     monkeypatch.setattr(

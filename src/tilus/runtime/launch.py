@@ -82,6 +82,7 @@ class Launch:
     ) -> None:
         self.function, self._maps, self._types = function, maps, tuple(types)
         self._threads, self._cluster = threads, cluster
+        self._resident = 0  # clusters, once the driver has been asked
         self.handle = binding().CUfunction(int(function.kernel.handle))
         self.context = primary_context(function.gpu.index)
 
@@ -103,8 +104,31 @@ class Launch:
     ) -> Ready:
         """Return a launch with all its arguments, for one that happens again and again."""
         _check_grid(self.function.name, grid, self._cluster)
+        self._check_resident(grid)
         assert len(maps) == self._maps
         return Ready(self, grid, Arguments(self._types, maps, values))
+
+    def active_clusters(self, grid: tuple[int, int, int]) -> int:
+        """Return how many clusters the driver can keep on the GPU at the same time.
+
+        CUDA driver API, cuOccupancyMaxActiveClusters. A persistent grid of more than that runs its
+        last clusters when others have ended.
+        """
+        what = f"asking how many clusters of {self.function.name} are active at once"
+        with on(self.function.gpu.index):
+            driver, config = binding(), self.config(grid, 0)
+            return int(check(what, driver.cuOccupancyMaxActiveClusters(self.handle, config)))
+
+    def _check_resident(self, grid: tuple[int, int, int]) -> None:
+        """Refuse clusters of which not even one finds room: the driver's own error is no help."""
+        if self._cluster == (1, 1, 1) or self._resident:
+            return
+        self._resident = self.active_clusters(grid)
+        if self._resident == 0:
+            need = f"{self._threads} threads and {self.function.shared_bytes} bytes a block"
+            rule = f"of clusters that the GPU can keep resident, each block with {need}"
+            remedy = "Take smaller clusters, fewer stages or smaller tiles."
+            raise ArgumentError(f"grid of {self.function.name}", rule, self._cluster, remedy)
 
     def config(self, grid: tuple[int, int, int], stream: int) -> Any:
         """Return what the driver wants to know besides the kernel and its arguments."""
