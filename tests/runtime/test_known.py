@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests import kernels
 from tests.runtime.fake_driver import CONTEXT, argument
+from tests.runtime.pitched import FORMS, Pitched
 from tests.test_script import Copy
 
 import tilus
@@ -26,7 +27,7 @@ from tilus.launch.known import TENSOR, reader
 from tilus.runtime import DeviceArray, encode_tensor_map, tensor_map
 
 A, C = 0x10000, 0x80000
-COPY = Copy()
+COPY, PITCHED = Copy(), Pitched()
 
 
 class Alike:
@@ -355,6 +356,20 @@ def test_on_the_simulator_nothing_is_known(device):
         kernel(64, 64, np.full((64, 64), value, np.float16), c)
         assert (c == 1).all()
     assert not kernel._launcher._known._made
+
+
+@pytest.mark.parametrize("m, k, pitch", FORMS)
+def test_the_kernel_that_a_gpu_is_tried_with_copies(device, m, k, pitch):
+    device("sim")
+    pool = np.arange(1 << 14).astype(np.float16)
+    a, c = view(pool, m, k, pitch), np.zeros((m, k), np.float16)
+    PITCHED(m, k, pitch, a, c)
+    assert np.array_equal(c, a)
+
+
+def view(pool, m, k, pitch):
+    """Return an array at the beginning of a pool."""
+    return np.lib.stride_tricks.as_strided(pool, (m, k), (2 * pitch, 2))
 
 
 # A kernel whose schedule is open

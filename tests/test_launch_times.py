@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/launch-times: each caller in turn, the first round forgotten, a record that tells all."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from tests.programs import load
+from tests.runtime.fake_driver import H200
+
+from tilus import runtime
+
+
+@pytest.fixture
+def times(monkeypatch):
+    """The script as a module; its clock goes by what ``cost`` says of a caller, in nanoseconds."""
+    module = load("launch-times")
+    world = SimpleNamespace(
+        module=module, log=[], now=0, cost={"tilus": 4000, "tilus_matmul": 5900}
+    )
+
+    def call(name):
+        return lambda: world.log.append(name) or setattr(world, "now", world.now + world.cost[name])
+
+    torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: world.log.append("wait")))
+    monkeypatch.setattr(module, "callers", lambda *_: {name: call(name) for name in world.cost})
+    monkeypatch.setattr(module.Tensors, "make", lambda torch: None)
+    monkeypatch.setattr(module, "importlib", SimpleNamespace(import_module=lambda name: torch))
+    monkeypatch.setattr(module, "metadata", SimpleNamespace(version=lambda name: f"{name} 1"))
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter_ns=lambda: world.now))
+    monkeypatch.setattr(runtime, "require_gpu", lambda: H200)
+    monkeypatch.setattr(module, "CALLS", 5)
+    monkeypatch.setattr(module, "ROUNDS", 3)
+    return world
+
+
+def test_the_record_has_times_method_and_sources(times, tmp_path, capsys):
+    assert times.module.main(str(tmp_path / "launch.json")) == 0
+    made = json.loads((tmp_path / "launch.json").read_text())
+    assert made["us"] == {"tilus": [4.0] * 3, "tilus_matmul": [5.9] * 3}
+    assert made["environment"]["gpu"] == "Fake H200" and made["processor"]
+    assert made["libraries"]["triton"] == "triton 1"
+    path = made["sources"]["path"]
+    assert {"src/tilus/script.py", "src/tilus/launch/known.py"} < path.keys()
+    assert all(len(sha) == 64 for sha in path.values())
+    (entry,) = made["sources"]["kernel"]["generated"]
+    assert entry["arguments"] == {"n_size": 256, "k_size": 256}
+    assert "tilus            4.00 us (4.00 - 4.00)" in capsys.readouterr().out
+
+
+def test_callers_take_turns_on_an_idle_gpu(times, tmp_path):
+    times.module.main(str(tmp_path / "launch.json"))
+    turn = [x for name in times.cost for x in ("wait", *[name] * 5, "wait")]
+    assert times.log == turn * 4
+
+
+def test_a_call_that_takes_too_long_fails(times, tmp_path):
+    times.cost["tilus_matmul"] = 6001
+    assert times.module.main(str(tmp_path / "launch.json")) == 1
