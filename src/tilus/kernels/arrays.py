@@ -37,9 +37,8 @@ class Operand:
         return self.array.strides[0] // self.array.dtype.nbytes
 
 
-def check(a: Any, b: Any) -> tuple[Array, Array]:
-    """Return what two factors are; raise :class:`ArgumentError` where they have no product."""
-    left, right = runtime.describe(a, "a"), runtime.describe(b, "b")
+def check(left: Array, right: Array) -> None:
+    """Raise :class:`ArgumentError` where two arrays have no product."""
     for name, array in (("a", left), ("b", right)):
         _form(name, array)
     if right.dtype != left.dtype:
@@ -50,7 +49,6 @@ def check(a: Any, b: Any) -> tuple[Array, Array]:
         remedy = "Pass b.T for weights stored as [N, K]."
         raise ArgumentError("b", rule, list(right.shape), remedy)
     _same_device("b", right, left)
-    return left, right
 
 
 def _form(name: str, array: Array) -> None:
@@ -75,9 +73,9 @@ def _same_device(name: str, array: Array, first: Array) -> None:
         raise ArgumentError(name, rule, f"on {array.device}", remedy)
 
 
-def check_out(out: Any, a: Array, b: Array) -> Array:
-    """Return what the result's array is; raise :class:`ArgumentError` where C cannot go there."""
-    found, shape = runtime.describe(out, "out"), (a.shape[0], b.shape[1])
+def check_out(found: Array, a: Array, b: Array) -> None:
+    """Raise :class:`ArgumentError` where the product of two arrays cannot go to a third."""
+    shape = (a.shape[0], b.shape[1])
     if found.dtype != a.dtype:
         remedy = f"Pass one of {a.dtype}, and convert that."
         raise ArgumentError("out", f"of {a.dtype}, as 'a' is", found.dtype, remedy)
@@ -96,7 +94,6 @@ def check_out(out: Any, a: Array, b: Array) -> Array:
         if _overlap(found, array):
             rule = f"apart from '{name}' in memory, which is read meanwhile"
             raise ArgumentError("out", rule, "one that overlaps it", "Pass another array.")
-    return found
 
 
 def _shares(array: Array) -> bool:
@@ -117,18 +114,36 @@ def transposed(x: Array) -> Array:
     return replace(x, shape=x.shape[::-1], strides=x.strides[::-1])
 
 
+def by_rows(x: Array) -> Array | None:
+    """Return a matrix whose rows are made of neighbours; None for any other.
+
+    The stride along a dimension of one element means nothing: a legal one takes its place.
+    """
+    (rows, columns), item = x.shape, x.dtype.nbytes
+    least = -(-columns * item // GRANULE) * GRANULE
+    pitch = x.strides[0] if rows > 1 else least
+    together = columns == 1 or x.strides[1] == item
+    if not (columns and together and columns * item <= pitch <= MOST * item):
+        return None
+    return replace(x, strides=(pitch, item))
+
+
+def aligned(x: Array) -> bool:
+    """Say whether every row begins where TMA can begin."""
+    return x.strides[0] % GRANULE == 0 and x.address % GRANULE == 0
+
+
+def storable(x: Array) -> bool:
+    """Say whether TMA can write a matrix, which it does in whole pieces of 16 bytes."""
+    return aligned(x) and x.shape[1] * x.dtype.nbytes % GRANULE == 0
+
+
 def operand(x: Array) -> Operand | None:
     """Return an array [size, k] as TMA takes it, K-major where it may be either; else None."""
     for mn in (False, True):
-        lying = transposed(x) if mn else x
-        (rows, columns), item = lying.shape, lying.dtype.nbytes
-        least = -(-columns * item // GRANULE) * GRANULE
-        # The stride along a dimension of one element means nothing: a legal one takes its place.
-        pitch = lying.strides[0] if rows > 1 else least
-        together = columns == 1 or lying.strides[1] == item
-        aligned = pitch % GRANULE == 0 and lying.address % GRANULE == 0
-        if together and aligned and columns * item <= pitch <= MOST * item and columns:
-            return Operand(replace(lying, strides=(pitch, item)), mn)
+        lying = by_rows(transposed(x) if mn else x)
+        if lying is not None and aligned(lying):
+            return Operand(lying, mn)
     return None
 
 

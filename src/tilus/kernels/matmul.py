@@ -4,16 +4,27 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tilus import launch, runtime
 from tilus.dtypes import DType, bfloat16, float16
 from tilus.frontend import kernel_function
-from tilus.kernels.arrays import Operand, check, check_out, new, operand, transposed, workspace
+from tilus.kernels.arrays import (
+    Operand,
+    by_rows,
+    check,
+    check_out,
+    new,
+    operand,
+    storable,
+    transposed,
+    workspace,
+)
 from tilus.kernels.plain import Plain, PlainBfloat16
 from tilus.kernels.product import Product, ProductBfloat16, Sums, SumsBfloat16
-from tilus.kernels.schedules import Schedule, Size
+from tilus.kernels.schedules import Order, Schedule, Size
 from tilus.kernels.table import measured
 from tilus.launch import Call
 from tilus.options import option
@@ -55,6 +66,21 @@ class Plan:
     steps: tuple[Step, ...] = ()
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A product whose operands TMA can load; ``size`` is M, N, K."""
+
+    size: Size
+    a: Operand
+    b: Operand
+    out: Array
+
+    @property
+    def order(self) -> Order:
+        """How the arrays lie in memory."""
+        return Order(self.a.mn, self.b.mn, not storable(self.out))
+
+
 class Matmul:
     """The type of :data:`matmul`; ``last_run`` says what the last call did."""
 
@@ -75,29 +101,29 @@ class Matmul:
         Raises :class:`~tilus.ArgumentError`, before anything is launched, for arrays that do not
         fit, and :class:`~tilus.DeviceError` where there is no GPU that will do.
         """
-        left, right = check(a, b)
-        device = launch.backend(Call({}, {}, {"a": left, "b": right}, ()))
+        left, right = runtime.describe(a, "a"), runtime.describe(b, "b")
         if out is None:
+            check(left, right)
             out = new(a, (left.shape[0], right.shape[1]))
-        result = check_out(out, left, right)
-        handle = 0 if device == "sim" else stream_of(stream, (a, b, out), left)
-        arrays = (left, right, result)
-        key = (*map(identity, arrays), device, handle, option.debug.instruments)
-        plan = self._plans.get(key) or self._prepare(key, arrays, device, handle)
+        arrays = (left, right, runtime.describe(out, "out"))
+        handle = stream_of(stream, (a, b, out), arrays[0])
+        settings = (handle, option.current_device, option.debug.instruments)
+        key = (*map(identity, arrays), settings)
+        plan = self._plans.get(key) or self._prepare(key, arrays, handle)
         for step in plan.steps:
             step.run(handle)
         self.last_run = plan.ran
         return out
 
-    def _prepare(
-        self, key: object, arrays: tuple[Array, Array, Array], device: str, handle: int
-    ) -> Plan:
-        """Make the plan of a call, and keep it for calls like it: it holds no array of theirs."""
+    def _prepare(self, key: object, arrays: Sequence[Array], handle: int) -> Plan:
+        """Check a call's arrays and make its plan, for calls like it too: it keeps no array."""
+        a, b, out = (replace(x, owner=None) for x in arrays)
+        check(a, b)
+        check_out(out, a, b)
+        device = launch.backend(Call({}, {}, {"a": a, "b": b}, ()))
         if len(self._plans) >= LIMIT:
             self._plans.clear()
-        a, b, out = (replace(x, owner=None) for x in arrays)
-        made = plan(a, b, out, device, handle)
-        return self._plans.setdefault(key, made)
+        return self._plans.setdefault(key, plan(a, b, out, device, handle))
 
 
 matmul = Matmul()
@@ -105,13 +131,13 @@ matmul = Matmul()
 
 def identity(x: Array) -> tuple[object, ...]:
     """Return what two arrays have in common that one plan will do for."""
-    return (x.address, x.shape, x.strides, x.dtype, x.device)
+    return (x.address, x.shape, x.strides, x.dtype, x.device, x.writable)
 
 
 def stream_of(stream: object, given: tuple[object, ...], array: Array) -> int:
-    """Return the handle of the stream that a call on a GPU's arrays goes to."""
-    assert array.device_index is not None
-    return runtime.stream_handle(stream, given, array.device_index)
+    """Return the handle of the stream that a call goes to; 0 for arrays in host memory."""
+    index = array.device_index
+    return 0 if index is None else runtime.stream_handle(stream, given, index)
 
 
 def plan(
@@ -122,15 +148,15 @@ def plan(
         return Plan(Ran(device, "none"))
     if out.strides[0] == out.dtype.nbytes < out.strides[1]:  # column by column: make its transpose
         a, b, out = transposed(b), transposed(a), transposed(out)
-    size = (a.shape[0], b.shape[1], a.shape[1])
-    left, right, result = operand(a), operand(transposed(b)), operand(out)
-    if left and right and result and not result.mn:
-        chosen = schedule or measured().choose(size, left.mn, right.mn)
+    left, right, result = operand(a), operand(transposed(b)), by_rows(out)
+    if left and right and result and a.shape[1]:
+        size = (out.shape[0], out.shape[1], a.shape[1])
+        problem = Problem(size, left, right, result)
+        chosen = schedule or measured().choose(size, problem.order)
         if chosen is not None:
             chosen = limited(chosen, device)
-            steps = product(size, left, right, result, chosen, device, handle)
-            return Plan(Ran(device, "product", chosen), steps)
-    return Plan(Ran(device, "plain"), (plain(size, a, b, out),))
+            return Plan(Ran(device, "product", chosen), product(problem, chosen, device, handle))
+    return Plan(Ran(device, "plain"), (plain(a, b, out),))
 
 
 def limited(schedule: Schedule, device: str) -> Schedule:
@@ -141,54 +167,65 @@ def limited(schedule: Schedule, device: str) -> Schedule:
     return replace(schedule, num_blocks=min(schedule.num_blocks, sms))
 
 
-def product(
-    size: Size,
-    a: Operand,
-    b: Operand,
-    out: Operand,
-    schedule: Schedule,
-    device: str,
-    handle: int,
-) -> tuple[Step, ...]:
+def product(problem: Problem, schedule: Schedule, device: str, handle: int) -> tuple[Step, ...]:
     """Return the launches that make a product with TMA and WGMMA."""
-    m, n, k = size
-    split = schedule.split_k
+    (m, n, k), a, b, out = problem.size, problem.a, problem.b, problem.out
+    split, dtype = schedule.split_k, out.dtype
     w = workspace(device, handle, split * m * n if split > 1 else 1)
     w = replace(w, shape=(split, m, n), strides=(4 * m * n, 4 * n, 4)) if split > 1 else w
-    dtype = out.array.dtype
+    c_pitch = out.strides[0] // dtype.nbytes
     scalars = {"m_size": m, "n_size": n, "k_size": k}
-    pitches = {"a_pitch": a.pitch, "b_pitch": b.pitch, "c_pitch": out.pitch}
-    arrays = {"a_ptr": a.array, "b_ptr": b.array, "c_ptr": out.array, "w_ptr": w}
-    kernel = built(PRODUCTS[dtype], **schedule.values(), a_mn=a.mn, b_mn=b.mn)
+    pitches = {"a_pitch": a.pitch, "b_pitch": b.pitch, "c_pitch": c_pitch}
+    arrays = {"a_ptr": a.array, "b_ptr": b.array, "c_ptr": out, "w_ptr": w}
+    order = problem.order if split == 1 else replace(problem.order, direct=False)
+    kernel = built(PRODUCTS[dtype], schedule, order)
     steps = (step(kernel, scalars | pitches, arrays),)
     if split == 1:
         return steps
-    scalars = {"m_size": m, "n_size": n, "c_pitch": out.pitch}
-    sums = built(SUMS[dtype], split_k=split)
-    return (*steps, step(sums, scalars, {"w_ptr": w, "c_ptr": out.array}))
+    scalars = {"m_size": m, "n_size": n, "c_pitch": c_pitch}
+    return (*steps, step(summing(dtype, split), scalars, {"w_ptr": w, "c_ptr": out}))
 
 
-def plain(size: Size, a: Array, b: Array, out: Array) -> Step:
+def plain(a: Array, b: Array, out: Array) -> Step:
     """Return the launch that makes a product of any arrays."""
-    m, n, k = size
+    (m, n), k = out.shape, a.shape[1]
     scalars = {"m_size": m, "n_size": n, "k_size": k}
     for name, array in (("a", a), ("b", b), ("c", out)):
         row, column = (stride // array.dtype.nbytes for stride in array.strides)
         scalars |= {f"{name}_row": row, f"{name}_column": column}
     arrays = {"a_ptr": a, "b_ptr": b, "c_ptr": out}
-    return step(built(PLAIN[out.dtype]), scalars, arrays)
+    return step(anything(out.dtype), scalars, arrays)
 
 
-def step(
-    kernel: tuple[Any, launch.Launcher], scalars: dict[str, int], arrays: dict[str, Array]
-) -> Step:
+def step(kernel: Kernel, scalars: dict[str, int], arrays: dict[str, Array]) -> Step:
     """Return one launch of a kernel on arrays that are what it takes."""
     script, launcher = kernel
     call = Call({}, scalars, arrays, ())
     return Step(launcher.prepare(script, call), call)
 
 
+Kernel = tuple[Any, launch.Launcher]
+"""A script with its schedule, and what keeps its programs."""
+
+
 @functools.cache
-def built(kernel: Any, **values: Any) -> tuple[Any, launch.Launcher]:
-    """Return a kernel with a schedule and what keeps its programs, the same ones each time."""
-    return kernel(**values), launch.Launcher(kernel_function(kernel))
+def built(kernel: Any, schedule: Schedule, order: Order) -> Kernel:
+    """Return a product with a schedule and an order of its arrays, the same one each time."""
+    return ready(kernel(**schedule.values(), **order.values()))
+
+
+@functools.cache
+def summing(dtype: DType, split_k: int) -> Kernel:
+    """Return what adds up the parts of a split product."""
+    return ready(SUMS[dtype](split_k))
+
+
+@functools.cache
+def anything(dtype: DType) -> Kernel:
+    """Return what multiplies arrays that TMA cannot address."""
+    return ready(PLAIN[dtype]())
+
+
+def ready(script: Any) -> Kernel:
+    """Return a script and what keeps its programs."""
+    return script, launch.Launcher(kernel_function(script))

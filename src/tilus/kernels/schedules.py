@@ -22,6 +22,8 @@ SLACK_BYTES = 2048  # alignment and barriers
 MULTIPROCESSORS = 132
 REGISTERS = {1: 200, 2: 200, 3: 96}
 """A thread's registers that an accumulator may take, by the number of consumer groups."""
+DIRECT_SPARE = 24
+"""How many fewer where results leave from registers: addresses need some."""
 MOST_STAGES = 8
 MOST_SPLIT = 16
 OF_A_KIND = 3
@@ -29,14 +31,33 @@ OF_A_KIND = 3
 LEAST_STEPS = 6
 """Steps of K that a part of a split product has at least."""
 
-# What one multiprocessor does in a microsecond, all of them busy and the GPU at its power cap; what
-# L2 and device memory give all of them; what a launch, a tile's end and a sum's launch take. From
-# the measurements of the ladder on an H200.
-MFLOP = 5.65
-L2_MBYTES = 10.0
+# What one multiprocessor does in a microsecond, all of them busy and the GPU near its power cap;
+# what L2 and device memory give all of them; what a launch, a tile's end (alone, or while another
+# group multiplies) and the launch of a sum take. Read off what the ladder's versions took on an
+# H200 at 4096 and 8192 cubed and at 4096x4096x14336.
+MFLOP = 6.1
+L2_MBYTES = 13.0
 DRAM_MBYTES = 4.2
-LAUNCH_US, TILE_US, SUMS_US = 3.0, 0.9, 3.0
+LAUNCH_US, TILE_US, TURNS_US, SUMS_US = 3.0, 0.9, 0.2, 3.0
 NARROWEST = 64  # columns that a product of WGMMA takes time for at least
+
+
+@dataclass(frozen=True)
+class Order:
+    """How arrays lie in memory: ``a_mn``: A as [k, m]; ``b_mn``: B as [k, n]; ``direct``: C so that
+    TMA cannot store it."""
+
+    a_mn: bool = False
+    b_mn: bool = False
+    direct: bool = False
+
+    def values(self) -> dict[str, bool]:
+        """Return the values by name, as the kernel takes them."""
+        return asdict(self)
+
+
+USUAL = Order()
+"""Rows of A, of weights and of C one after another."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +76,7 @@ class Schedule:
     consumers: int = 2
     split_k: int = 1
     swapped: bool = False
+    turns: bool = False
 
     def values(self) -> dict[str, Any]:
         """Return the values by name."""
@@ -81,19 +103,26 @@ class Schedule:
     @property
     def registers(self) -> int:
         """A thread's registers that the accumulator takes."""
-        return self.block_m // self.consumers * self.block_n // 128
+        return self.block_m // self.sharers * self.block_n // 128
 
-    def fits(self, size: Size, a_mn: bool = False, b_mn: bool = False) -> bool:
+    @property
+    def sharers(self) -> int:
+        """Consumer groups that share the rows of a tile."""
+        return 1 if self.turns else self.consumers
+
+    def fits(self, size: Size, order: Order = USUAL) -> bool:
         """Say whether a product of this size can be made so, its operands lying in this order."""
         steps = up(size[2], BLOCK_K)
         parts_filled = (self.split_k - 1) * up(steps, self.split_k) < steps
-        y_mn = a_mn if self.swapped else b_mn
+        y_mn = order.a_mn if self.swapped else order.b_mn
+        spare = DIRECT_SPARE if order.direct and self.split_k == 1 else 0
         return (
-            self.block_m % (64 * self.consumers) == 0
+            self.block_m % (64 * self.sharers) == 0
+            and not (self.turns and (self.consumers, self.split_k) != (2, 1))
             and self.block_m <= 256
             and self.block_n % (64 if y_mn else 8) == 0
             and 8 <= self.block_n <= 256
-            and self.registers <= REGISTERS[self.consumers]
+            and self.registers <= REGISTERS[self.consumers] - spare
             and self.num_stages >= 2
             and self.shared_bytes <= SHARED_BYTES
             and steps >= 1
@@ -121,7 +150,8 @@ def predicted_us(schedule: Schedule, size: Size, blocks: int = MULTIPROCESSORS) 
     rows, columns = schedule.block_m, schedule.block_n
     compute = 2e-6 * rows * max(columns, NARROWEST) * deep / MFLOP
     fetch = 2e-6 * (rows + columns) * deep / (L2_MBYTES / min(blocks, parts))
-    waves = up(parts, blocks) * ((compute**6 + fetch**6) ** (1 / 6) + TILE_US)
+    end = TURNS_US if schedule.turns else TILE_US
+    waves = up(parts, blocks) * ((compute**6 + fetch**6) ** (1 / 6) + end)
     memory = 2e-6 * (m * k + n * k + m * n) / DRAM_MBYTES
     product: float = LAUNCH_US + (waves**4 + memory**4) ** (1 / 4)
     if schedule.split_k == 1:
@@ -129,14 +159,14 @@ def predicted_us(schedule: Schedule, size: Size, blocks: int = MULTIPROCESSORS) 
     return product + SUMS_US + 8e-6 * m * n * schedule.split_k / L2_MBYTES
 
 
-def candidates(size: Size, a_mn: bool = False, b_mn: bool = False) -> Iterator[Schedule]:
+def candidates(size: Size, order: Order = USUAL) -> Iterator[Schedule]:
     """Yield every schedule that is thought of for a size and fits."""
     steps = up(size[2], BLOCK_K)
     most = max(1, min(MOST_SPLIT, steps // LEAST_STEPS))
     for shape in tiles(size):
-        for split in range(1, most + 1):
+        for split in range(1, 2 if shape.turns else most + 1):
             schedule = replace(shape, split_k=split).deepened()
-            if schedule.fits(size, a_mn, b_mn):
+            if schedule.fits(size, order):
                 yield schedule
 
 
@@ -145,26 +175,28 @@ def tiles(size: Size) -> Iterator[Schedule]:
     for consumers, rows in ((2, 128), (2, 256), (3, 192), (1, 64)):
         for columns in range(64, 257, 8):
             yield Schedule(rows, columns, 2, consumers=consumers)
+            if consumers == 2 and rows == 128:
+                yield Schedule(rows, columns, 2, turns=True)
     narrow = up(min(size[0], 256), 8) * 8
     if size[0] <= 256:
         for rows in (128, 256):
             yield Schedule(rows, narrow, 2, swapped=True)
 
 
-def ranked(size: Size, a_mn: bool = False, b_mn: bool = False) -> list[Schedule]:
+def ranked(size: Size, order: Order = USUAL) -> list[Schedule]:
     """Return the schedules that are thought of for a size, what should be fastest first."""
-    return sorted(candidates(size, a_mn, b_mn), key=lambda s: predicted_us(s, size))
+    return sorted(candidates(size, order), key=lambda s: predicted_us(s, size))
 
 
-def shortlist(size: Size, count: int, a_mn: bool = False, b_mn: bool = False) -> list[Schedule]:
+def shortlist(size: Size, count: int, order: Order = USUAL) -> list[Schedule]:
     """Return the ``count`` schedules that are worth measuring: the best ones, of several kinds."""
     chosen: list[Schedule] = []
     kinds: Counter[tuple[object, ...]] = Counter()
-    for schedule in ranked(size, a_mn, b_mn):
-        kind = (schedule.block_m, schedule.consumers, schedule.swapped, schedule.split_k > 1)
+    for s in ranked(size, order):
+        kind = (s.block_m, s.consumers, s.swapped, s.turns, s.split_k > 1)
         if kinds[kind] < OF_A_KIND and len(chosen) < count:
             kinds[kind] += 1
-            chosen.append(schedule)
+            chosen.append(s)
     return chosen
 
 

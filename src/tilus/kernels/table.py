@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilus.fingerprint import program_hash
-from tilus.kernels.schedules import Schedule, Size, distance, predicted_us, ranked
+from tilus.kernels.schedules import USUAL, Order, Schedule, Size, distance, predicted_us, ranked
 
 FILE = "schedules.json"
 KERNELS = ("product.py",)
@@ -41,15 +41,15 @@ class Table:
         }
         return cls(rows, data["machine"], data["sources"])
 
-    def choose(self, size: Size, a_mn: bool = False, b_mn: bool = False) -> Schedule | None:
+    def choose(self, size: Size, order: Order = USUAL) -> Schedule | None:
         """Return the schedule for a size with operands in this order; None where none fits."""
         known = self.rows.get(size)
-        if known and known.fits(size, a_mn, b_mn):
+        if known and known.fits(size, order):
             return known
-        fit = [(s, at) for at, s in self.rows.items() if s.fits(size, a_mn, b_mn)]
+        fit = [(s, at) for at, s in self.rows.items() if s.fits(size, order)]
         if fit:
             return min(fit, key=lambda x: (predicted_us(x[0], size), distance(x[1], size)))[0]
-        return next(iter(ranked(size, a_mn, b_mn)), None)
+        return next(iter(ranked(size, order)), None)
 
     def changed(self) -> tuple[str, ...]:
         """Return the kernels that are no longer what was measured."""
