@@ -139,9 +139,9 @@ def recorded(environment: records.Values) -> nodes.paragraph:
     return badge("recorded", f"recorded on {environment['date'][:10]}, {environment['gpu']}")
 
 
-def changed() -> list[nodes.Node]:
-    """Return what a badge also says where the kernel is another one now."""
-    return [nodes.Text(" "), _label("changed", "the kernel changed since")]
+def changed(what: str = "the kernel") -> list[nodes.Node]:
+    """Return what a badge also says where what was measured is another one now."""
+    return [nodes.Text(" "), _label("changed", f"{what} changed since")]
 
 
 def _label(kind: str, text: str) -> nodes.inline:
