@@ -3,6 +3,7 @@
 
 import ctypes
 import gc
+import importlib
 import math
 import sys
 import threading
@@ -394,6 +395,30 @@ def test_a_tuned_kernel_knows_its_calls_too(gpu, torch, bound, monkeypatch):
     assert [len(asked), len(binding), len(gpu.launches)] == [1, 2, 4]
     assert kernel.schedule == {"unused": 1} and kernel.last_run.blocks == (1, 1, 1)
     assert gpu.launches[-1].arguments == (2 * A, 64, 64, 64, 64, 2 * A, C)
+
+
+# Products
+
+
+def test_products_are_known_too(gpu, torch, monkeypatch):
+    module, checked = importlib.import_module("tilus.kernels.matmul"), []
+    check = module.checked
+    monkeypatch.setattr(module, "checked", lambda *w: checked.append(w) or check(*w))
+    gpu.read, matmul = None, module.Matmul()
+    a, b, c = (Tensor(A * (i + 1), (63, 63)) for i in range(3))  # rows that TMA cannot address
+    for stream in (0x50, 0x50, 0x60):
+        torch.stream = stream
+        assert matmul(a, b, c) is c
+    matmul(a, b, c, stream=0x70)
+    assert len(checked) == 1 and matmul.last_run.kernel == "plain"
+    assert [made.stream for made in gpu.launches] == [0x50, 0x50, 0x60, 0x70]
+    b.shape = (64, 63)
+    with pytest.raises(ArgumentError, match="b must be of shape"):
+        matmul(a, b, c)
+    gone = weakref.ref(c)
+    del c, checked[:]
+    gc.collect()
+    assert gone() is None
 
 
 # The keys themselves

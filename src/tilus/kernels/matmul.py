@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, no_type_check
 
 from tilus import launch, runtime
 from tilus.dtypes import DType, bfloat16, float16
@@ -27,14 +27,13 @@ from tilus.kernels.product import Product, ProductBfloat16, Sums, SumsBfloat16
 from tilus.kernels.schedules import Order, Schedule, Size
 from tilus.kernels.table import measured
 from tilus.launch import Call
-from tilus.options import option
 from tilus.runtime import Array
 
 PRODUCTS: dict[DType, Any] = {float16: Product, bfloat16: ProductBfloat16}
 SUMS: dict[DType, Any] = {float16: Sums, bfloat16: SumsBfloat16}
 PLAIN: dict[DType, Any] = {float16: Plain, bfloat16: PlainBfloat16}
-LIMIT = 1024
-"""Calls that are kept prepared."""
+STREAMS = 64
+"""Streams whose plans are kept for calls with the same arrays."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +80,31 @@ class Problem:
         return Order(self.a.mn, self.b.mn, not storable(self.out))
 
 
+@dataclass(frozen=True)
+class Calls:
+    """All calls with the same arrays; ``current`` tells the stream where none is given.
+
+    A stream has a workspace of its own, and so a plan of its own.
+    """
+
+    arrays: tuple[Array, Array, Array]
+    device: str
+    current: Callable[[], int]
+    plans: dict[int, Plan] = field(default_factory=dict)
+
+    def plan(self, handle: int) -> Plan:
+        """Make the plan for a stream and keep it."""
+        if len(self.plans) >= STREAMS:
+            self.plans.clear()
+        return self.plans.setdefault(handle, plan(*self.arrays, self.device, handle))
+
+
 class Matmul:
     """The type of :data:`matmul`; ``last_run`` says what the last call did."""
 
     def __init__(self) -> None:
         self.last_run: Ran | None = None
-        self._plans: dict[object, Plan] = {}
+        self._known: launch.Known[Calls] = launch.Known(parameters)
 
     def __call__(self, a: Any, b: Any, out: Any = None, *, stream: object = None) -> Any:
         """Return A · B for ``a`` [M, K] and ``b`` [K, N], in ``out`` where one is given.
@@ -101,43 +119,46 @@ class Matmul:
         Raises :class:`~tilus.ArgumentError`, before anything is launched, for arrays that do not
         fit, and :class:`~tilus.DeviceError` where there is no GPU that will do.
         """
-        left, right = runtime.describe(a, "a"), runtime.describe(b, "b")
         if out is None:
-            check(left, right)
-            out = new(a, (left.shape[0], right.shape[1]))
-        arrays = (left, right, runtime.describe(out, "out"))
-        handle = stream_of(stream, (a, b, out), arrays[0])
-        settings = (handle, option.current_device, option.debug.instruments)
-        key = (*map(identity, arrays), settings)
-        plan = self._plans.get(key) or self._prepare(key, arrays, handle)
-        for step in plan.steps:
+            out = result(a, b)
+        place, calls = self._known.find((a, b, out), {})
+        if calls is None:
+            call, calls = checked(a, b, out)
+            self._known.keep(place, call, calls)
+        handle = calls.current() if stream is None else runtime.stream_handle(stream, (), 0)
+        made = calls.plans.get(handle) or calls.plan(handle)
+        for step in made.steps:
             step.run(handle)
-        self.last_run = plan.ran
+        self.last_run = made.ran
         return out
 
-    def _prepare(self, key: object, arrays: Sequence[Array], handle: int) -> Plan:
-        """Check a call's arrays and make its plan, for calls like it too: it keeps no array."""
-        a, b, out = (replace(x, owner=None) for x in arrays)
-        check(a, b)
-        check_out(out, a, b)
-        device = launch.backend(Call({}, {}, {"a": a, "b": b}, ()))
-        if len(self._plans) >= LIMIT:
-            self._plans.clear()
-        return self._plans.setdefault(key, plan(a, b, out, device, handle))
+
+@no_type_check  # which types they are of, the kernels say that run
+def parameters(self: Any, a: ~float16, b: ~float16, out: ~float16) -> None:
+    """Have three arrays as parameters: what is read off them is what a call is known by."""
 
 
 matmul = Matmul()
 
 
-def identity(x: Array) -> tuple[object, ...]:
-    """Return what two arrays have in common that one plan will do for."""
-    return (x.address, x.shape, x.strides, x.dtype, x.device, x.writable)
+def result(a: Any, b: Any) -> Any:
+    """Return a new array for a product, after seeing that there is one."""
+    left, right = runtime.describe(a, "a"), runtime.describe(b, "b")
+    check(left, right)
+    return new(a, (left.shape[0], right.shape[1]))
 
 
-def stream_of(stream: object, given: tuple[object, ...], array: Array) -> int:
-    """Return the handle of the stream that a call goes to; 0 for arrays in host memory."""
-    index = array.device_index
-    return 0 if index is None else runtime.stream_handle(stream, given, index)
+def checked(a: Any, b: Any, out: Any) -> tuple[Call, Calls]:
+    """Return what calls with three arrays have in common, after seeing that they fit."""
+    given = {"a": a, "b": b, "out": out}
+    found = {name: runtime.describe(x, name) for name, x in given.items()}
+    left, right, target = (replace(x, owner=None) for x in found.values())
+    check(left, right)
+    check_out(target, left, right)
+    call = Call({}, {}, found, tuple(given.values()), fixed=True)
+    device, index = launch.backend(call), left.device_index
+    current = (lambda: 0) if index is None else runtime.current_stream(call.given, index)
+    return call, Calls((left, right, target), device, current)
 
 
 def plan(
@@ -152,11 +173,17 @@ def plan(
     if left and right and result and a.shape[1]:
         size = (out.shape[0], out.shape[1], a.shape[1])
         problem = Problem(size, left, right, result)
-        chosen = schedule or measured().choose(size, problem.order)
+        chosen = schedule or fastest(size, problem.order)
         if chosen is not None:
             chosen = limited(chosen, device)
             return Plan(Ran(device, "product", chosen), product(problem, chosen, device, handle))
     return Plan(Ran(device, "plain"), (plain(a, b, out),))
+
+
+@functools.lru_cache(maxsize=1024)
+def fastest(size: Size, order: Order) -> Schedule | None:
+    """Return the schedule of the package's table for a size; None where none fits."""
+    return measured().choose(size, order)
 
 
 def limited(schedule: Schedule, device: str) -> Schedule:
