@@ -140,7 +140,15 @@ def test_the_ladder_becomes_one_record(gpu, monkeypatch, capsys):
 
 def test_all_parts_together_leave_a_handful_of_files(gpu, monkeypatch):
     monkeypatch.setattr(gpu.Part, "run", example([]))
-    alone = {"failures", "agreement", "trace", "launch", "why", "suite-tune", "suite"}  # own records
+    alone = {
+        "failures",
+        "agreement",
+        "trace",
+        "launch",
+        "why",
+        "suite-tune",
+        "suite",
+    }  # own records
     for name in alone | {"doctor", "check", "backends", "tune", "compile-times", "hang"}:
         monkeypatch.setitem(gpu.PARTS, name, lambda part: True)
     for name in ("profile", "failures", "agreement"):

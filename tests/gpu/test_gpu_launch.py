@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launches on the GPU: arguments, grids, clusters, streams, events, failures, costs."""
 
+import functools
 import gc
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from tests.kernels import load_v3
 from tests.runtime.pitched import FORMS, Pitched
 
-from tilus import nvrtc
+from tilus import kernels, nvrtc
 from tilus.dtypes import boolean, float32, int8, int32, uint64
 from tilus.errors import ArgumentError, DeviceError
 from tilus.layout import Swizzle
@@ -268,6 +269,25 @@ def test_a_cuda_graph_replays_calls_on_what_is_there_then(torch, v3):
         c.fill_(float("nan"))
         graph.replay()
         assert torch.equal(c, product(new_a, new_b))
+
+
+@pytest.mark.parametrize("size", [(256, 384, 320), (64, 128, 8192), (63, 65, 67)], ids=str)
+def test_a_cuda_graph_replays_products_of_every_kind(torch, size):
+    """The second splits K, and so has a workspace for each stream: the capture's is a new one."""
+    m, n, k = size
+    draw = functools.partial(torch.randint, -1, 2, device="cuda")
+    a, b = draw(size=(m, k)).half(), draw(size=(n, k)).half()
+    c, columns, graph = torch.zeros(m, n, device="cuda").half(), b.T, torch.cuda.CUDAGraph()
+    kernels.matmul(a, columns, c)  # compiled and loaded before
+    assert torch.equal(c, product(a, b))
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        kernels.matmul(a, columns, c)
+    for _ in range(2):
+        a.copy_(draw(size=(m, k)).half())
+        c.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(c, product(a, b))
 
 
 def test_what_is_captured_may_be_new_and_depend_on_another_launch(torch, v3):

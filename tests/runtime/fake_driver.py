@@ -28,6 +28,8 @@ class FakeDriver:
         self.memory: dict[int, object] = {}
         self.launches: list[SimpleNamespace] = []
         self.calls: list[str] = []
+        self.mode = real.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+        self.modes: list[real.CUstreamCaptureMode] = []  # in which memory was allocated
         self.active_clusters = 66
 
     def __getattr__(self, name):
@@ -72,7 +74,12 @@ class FakeDriver:
     def _cuCtxSynchronize(self):
         return ()
 
+    def _cuThreadExchangeStreamCaptureMode(self, mode):
+        before, self.mode = self.mode, mode
+        return before
+
     def _cuMemAlloc(self, nbytes):
+        self.modes.append(self.mode)
         memory = ctypes.create_string_buffer(b"\xab" * nbytes, nbytes)
         address = ctypes.addressof(memory)
         self.memory[address] = memory

@@ -201,6 +201,14 @@ class TestDeviceArray:
         gc.collect()
         assert fake.memory == {}
 
+    def test_memory_can_be_had_while_a_stream_is_captured(self, fake):
+        modes = fake.CUstreamCaptureMode
+        for name in ("GLOBAL", "THREAD_LOCAL"):
+            fake.mode = before = getattr(modes, f"CU_STREAM_CAPTURE_MODE_{name}")
+            DeviceArray((4,), float16)
+            assert fake.mode == before
+        assert fake.modes == [modes.CU_STREAM_CAPTURE_MODE_RELAXED] * 2
+
     def test_out_of_memory_is_a_device_error(self, fake):
         fake.failing["cuMemAlloc"] = fake.CUresult.CUDA_ERROR_OUT_OF_MEMORY
         with pytest.raises(DeviceError, match="allocating 400 bytes: CUDA_ERROR_OUT_OF_MEMORY: as"):

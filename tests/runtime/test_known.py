@@ -421,6 +421,21 @@ def test_products_are_known_too(gpu, torch, monkeypatch):
     assert gone() is None
 
 
+def test_a_workspace_is_its_streams_own_and_stays(gpu):
+    """A CUDA graph may have its address."""
+    arrays = importlib.import_module("tilus.kernels.arrays")
+    arrays._workspace.cache_clear()
+    first = arrays.workspace("cuda:0", 1, 100).address
+    assert arrays.workspace("cuda:0", 1, 128).address == first
+    others = {arrays.workspace(*w).address for w in (("cuda:0", 2, 100), ("cuda:0", 1, 129))}
+    assert len(others - {first}) == 2
+    gc.collect()
+    assert {first, *others} <= gpu.memory.keys()
+    assert arrays.workspace("cuda:0", 1, 100).address == first
+    assert arrays.workspace("cuda:0", 1, 1) is arrays.workspace("cuda:0", 2, 1)
+    arrays._workspace.cache_clear()
+
+
 # The keys themselves
 
 

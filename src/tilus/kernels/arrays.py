@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass, replace
 from typing import Any
@@ -163,20 +164,20 @@ def new(like: Any, shape: tuple[int, int]) -> Any:
     raise ArgumentError("out", rule, "None", "Pass an array for the result.")
 
 
-_workspaces: dict[tuple[str, int], Array] = {}
+@functools.cache
+def _workspace(device: str, handle: int, elements: int) -> Array:
+    if device == "sim":
+        return runtime.describe(np.empty(elements, np.float32), "workspace")
+    index = int(device.removeprefix("cuda:"))
+    return DeviceArray((elements,), float32, index).described
 
 
 def workspace(device: str, handle: int, elements: int) -> Array:
     """Return an array of so many float32, or more, for the work of one stream of a device.
 
-    It grows and is kept: a stream's launches use it one after another.
+    A stream's launches use it one after another; one of a single element, all streams, as nobody
+    writes to it. It is kept for good, since a CUDA graph may have its address: sizes are powers of
+    two, so that all of a stream's together are less than twice the largest.
     """
-    found = _workspaces.get((device, handle))
-    if found is None or found.shape[0] < elements:
-        if device == "sim":
-            found = runtime.describe(np.empty(elements, np.float32), "workspace")
-        else:
-            index = int(device.removeprefix("cuda:"))
-            found = DeviceArray((elements,), float32, index).described
-        _workspaces[device, handle] = found
-    return found
+    size = 1 << (elements - 1).bit_length()
+    return _workspace(device, handle if elements > 1 else 0, size)

@@ -15,7 +15,7 @@ import numpy as np
 from tilus import dtypes
 from tilus.dtypes import DType
 from tilus.errors import ArgumentError, DeviceError
-from tilus.runtime.driver import binding, check, core, on
+from tilus.runtime.driver import binding, captures_allowed, check, core, on
 
 CPU = "cpu"
 LIBRARIES = ("torch", "cupy")
@@ -272,7 +272,7 @@ class _Memory:
     def __init__(self, nbytes: int, device: int) -> None:
         # cuda.core allocates from stream-ordered pools; a plain allocation is freed after a wait
         # for all streams, so that no kernel of a stream we do not know loses its memory.
-        with on(device):
+        with on(device), captures_allowed():
             pointer = check(f"allocating {nbytes} bytes", binding().cuMemAlloc(nbytes))
         self.address = int(pointer)
         self.end = self.address + nbytes

@@ -88,3 +88,19 @@ def on(device: int) -> Iterator[None]:
         yield
     finally:
         driver.cuCtxPopCurrent()
+
+
+@contextmanager
+def captures_allowed() -> Iterator[None]:
+    """Allow inside the block what the driver forbids while some stream is captured for a CUDA
+    graph, such as allocating memory: it becomes no part of the graph.
+
+    CUDA driver API, cuThreadExchangeStreamCaptureMode.
+    """
+    driver, doing = binding(), "allowing calls while a stream is captured"
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = check(doing, driver.cuThreadExchangeStreamCaptureMode(relaxed))
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(before)
