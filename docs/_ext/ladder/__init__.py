@@ -22,6 +22,7 @@ from ladder import (
     sources,
     stepper,
     steps,
+    suite,
     zips,
 )
 
@@ -48,6 +49,7 @@ def setup(app: Sphinx) -> dict[str, object]:
         sources,
         stepper,
         steps,
+        suite,
         zips,
     ):
         part.setup(app)

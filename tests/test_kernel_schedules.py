@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of tilus.kernels.matmul: what is chosen fits, for any size and any order of arrays."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilus import compiler
+from tilus.kernels import Schedule, table
+from tilus.kernels.product import Product
+from tilus.kernels.schedules import (
+    SHARED_BYTES,
+    Order,
+    candidates,
+    distance,
+    predicted_us,
+    ranked,
+    shortlist,
+)
+from tilus.kernels.suite import SUITE
+
+SIZES = st.tuples(st.integers(1, 20000), st.integers(1, 140000), st.integers(1, 30000))
+ORDERS = st.builds(Order, st.booleans(), st.booleans(), st.booleans())
+WIDE = Schedule(256, 200, 3)
+NARROW = Schedule(256, 16, 6, swapped=True)
+SPLIT = Schedule(128, 224, 5, split_k=4)
+TABLE = table.Table(
+    {(8192, 8192, 8192): WIDE, (16, 28672, 4096): NARROW, (128, 7168, 16384): SPLIT}, {}, {}
+)
+EMPTY = table.Table({}, {}, {})
+
+
+@settings(deadline=None, max_examples=40)
+@given(size=SIZES, order=ORDERS, known=st.sampled_from([TABLE, EMPTY]))
+def test_what_is_chosen_fits(size, order, known):
+    chosen = known.choose(size, order)
+    assert chosen is not None
+    assert chosen.fits(size, order)
+    assert chosen.num_stages >= 2 and chosen.shared_bytes <= SHARED_BYTES
+
+
+@settings(deadline=None, max_examples=60)
+@given(size=SIZES, split=st.integers(1, 16))
+def test_no_part_of_k_is_empty_where_a_split_fits(size, split):
+    steps = -(-size[2] // 64)
+    deep = -(-steps // split)
+    filled = all(part * deep < steps for part in range(split))
+    assert replace(SPLIT, num_stages=3, split_k=split).fits(size) == filled
+
+
+def test_a_size_of_the_table_gets_its_own_schedule_and_another_one_what_is_ranked_first():
+    assert all(TABLE.choose(size) == schedule for size, schedule in TABLE.rows.items())
+    assert TABLE.choose((8, 28672, 4096)) == NARROW
+    assert TABLE.choose((8192, 8192, 16384)) == WIDE
+    assert TABLE.choose((128, 7168, 20000)) == SPLIT
+    fastest = min(TABLE.rows.values(), key=lambda s: predicted_us(s, (700, 900, 800)))
+    assert TABLE.choose((700, 900, 800)) == fastest
+
+
+def test_of_equals_the_one_measured_nearest_is_taken():
+    other = replace(WIDE, group_m=16)
+    rows = {(8192, 8192, 8192): WIDE, (16384, 16384, 1024): other}
+    assert table.Table(rows, {}, {}).choose((16384, 16384, 2048)) == other
+    assert table.Table(rows, {}, {}).choose((8192, 8192, 4096)) == WIDE
+    assert distance((1, 2, 4), (2, 2, 1)) == 3
+
+
+def test_an_order_that_a_schedule_has_no_tiles_for_gets_another_one():
+    rows_of_n = Order(b_mn=True)
+    assert not WIDE.fits((8192, 8192, 8192), rows_of_n)  # 200 columns are no whole panels of 64
+    assert TABLE.choose((8192, 8192, 8192), rows_of_n).fits((8192, 8192, 8192), rows_of_n)
+
+
+def test_what_is_worth_measuring_is_of_several_kinds():
+    for size in SUITE:
+        found = shortlist(size, 8)
+        assert len(found) == len(set(found)) == 8
+        assert len({(s.block_m, s.swapped, s.turns, s.split_k > 1) for s in found}) >= 3
+        assert found[0] == ranked(size)[0]
+
+
+def test_few_rows_get_operands_that_changed_places():
+    assert shortlist((16, 28672, 4096), 8)[0].swapped
+
+
+def test_the_estimate_of_shared_memory_is_no_less_than_what_the_kernel_takes():
+    seen = {
+        (s.consumers, s.swapped, s.turns, s.split_k > 1): s for s in candidates((96, 4096, 4096))
+    }
+    assert len(seen) >= 8
+    for schedule in seen.values():
+        kernel = compiler.lower(Product(**schedule.values()), {})
+        assert kernel.plan.shared_bytes <= schedule.shared_bytes
+
+
+def test_a_table_comes_back_from_its_file_and_says_which_kernel_changed():
+    row = {"m": 1, "n": 2, "k": 3, "ms": 0.1, "schedule": WIDE.values(), "tried": []}
+    text = json.dumps({"rows": [row], "machine": {"gpu": "x"}, "sources": table.hashes()})
+    found = table.Table.of(json.loads(text))
+    assert found.rows == {(1, 2, 3): WIDE} and not found.changed()
+    assert replace(found, sources={"product.py": "0"}).changed() == ("product.py",)
+
+
+def test_the_table_of_the_package_fits_its_sizes():
+    for size, schedule in table.measured().rows.items():
+        assert schedule.fits(size), (size, schedule)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        replace(WIDE, block_n=208),  # 208 registers of sums
+        replace(WIDE, num_stages=4),  # too much shared memory
+        replace(WIDE, num_stages=1),
+        replace(WIDE, block_m=320),
+        replace(WIDE, block_m=64),  # no 64 rows for each of two groups
+        replace(WIDE, block_n=12),
+        replace(WIDE, turns=True),  # 256 rows of one group
+        Schedule(128, 128, 3, turns=True, split_k=2),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit(bad):
+    assert not bad.fits((8192, 8192, 8192))
