@@ -40,6 +40,11 @@ class Load:
     joules: float
     data: Values
 
+    @property
+    def cycles(self) -> float | None:
+        """Millions of cycles of a launch."""
+        return self.sm_mhz and self.sm_mhz * self.latency_ms / 1000
+
 
 @dataclass(frozen=True)
 class Loads:

@@ -91,7 +91,10 @@ def test_an_edit_behind_a_figure_draws_it_again(project: Path) -> None:
     assert figures(project)["light"] != before["light"]
 
 
-@pytest.mark.parametrize(("option", "file"), [(":record: v3", "v3"), (":trace: v3", "trace")])
+@pytest.mark.parametrize(
+    ("option", "file"),
+    [(":record: v3", "v3"), (":trace: v3", "trace"), (":loads: zeros", "why")],
+)
 def test_a_chart_of_a_record_that_is_not_there_says_so(
     project: Path, option: str, file: str
 ) -> None:

@@ -9,11 +9,12 @@
 
        The caption.
 
-With ``:record: v3`` the figure needs that record, with ``:trace: v3`` the traces of V3: the badge
-says where it comes from. The drawing
-is done by matplotlib's plot directive. It decides by file times whether to draw; our file names
-carry a hash over all that figures depend on, so that a figure of other sources is never taken for
-this one.
+With ``:record: v3`` the figure needs that record, with ``:trace: v3`` the traces of V3, with
+``:loads: ceiling zeros`` these series of the record of joules: the badge says where it comes from.
+
+The drawing is done by matplotlib's plot directive. It decides by file times whether to draw; our
+file names carry a hash over all that figures depend on, so that a figure of other sources is never
+taken for this one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ladder.gallery import digest, sources
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+Source = found.Found | found.Traced | found.Loaded
 PLOT = """\
 .. plot::
    :filename-prefix: {script}-{function}-{theme}-{digest}
@@ -52,16 +54,15 @@ class Chart(SphinxDirective):
         "badge": directives.unchanged_required,
         "record": directives.unchanged_required,
         "trace": directives.unchanged_required,
+        "loads": directives.unchanged_required,
     }
 
     def run(self) -> list[nodes.Node]:
-        record: found.Found | found.Traced | None = None
-        if "record" in self.options:
-            record = found.find(self.env, self.options["record"])
-        elif "trace" in self.options:
-            record = found.find_trace(self.env, self.options["trace"])
-        if record is None and {"record", "trace"} & self.options.keys():
-            return [found.not_yet(self.options.get("record", found.TRACE))]
+        asked = {"record", "trace", "loads"} & self.options.keys()
+        record = self.find() if asked else None
+        if record is None and asked:
+            other = found.TRACE if "trace" in asked else found.LOADS
+            return [found.not_yet(self.options.get("record", other))]
         words = self.options.get("badge", "")
         label = record.badge() if record else found.badge(words.partition(" ")[0], words)
         body = self.parse_text_to_nodes(
@@ -72,7 +73,16 @@ class Chart(SphinxDirective):
         )
         return [nodes.container("", *body, caption, classes=["chart"])]
 
-    def plot(self, theme: str, record: found.Found | found.Traced | None) -> str:
+    def find(self) -> Source | None:
+        """Return the record that the figure needs, None where there is none."""
+        if "record" in self.options:
+            return found.find(self.env, self.options["record"])
+        if "trace" in self.options:
+            return found.find_trace(self.env, self.options["trace"])
+        loaded = found.find_loads(self.env)
+        return loaded if loaded and all(map(loaded.has, self.options["loads"].split())) else None
+
+    def plot(self, theme: str, record: Source | None) -> str:
         """Return the plot directive for one theme."""
         script, function = self.arguments[0].split(".")
         root = found.root(self.env)

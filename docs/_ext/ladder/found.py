@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from docutils import nodes
 
 from measured import problems
-from tilus import records, traces
+from tilus import joules, records, traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from measured import Problem
 
 COMMITTED = "plots/data"
-LADDER, TRACE = "ladder", "trace"
-"""The record of all versions, and the one of what their blocks did when."""
+LADDER, TRACE, LOADS = "ladder", "trace", "why"
+"""The record of all versions, that of what their blocks did when, and that of joules."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,49 @@ def find_trace(env: BuildEnvironment, version: str) -> Traced | None:
             if any(entry["version"] == version for entry in made.traces.data["traces"]):
                 return made
     return None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The record of what launches cost under sustained load, at ``path`` below ``root``."""
+
+    root: Path
+    path: str
+    loads: joules.Loads
+
+    def has(self, series: str) -> bool:
+        """Return whether a series was measured."""
+        return any(load.data["series"] == series for load in self.loads.all)
+
+    def errors(self) -> Any:
+        """Return the errors of V7 and of sums in float16 against float64."""
+        return self.loads.series("half-sums")[0].data["errors"]
+
+    def badge(self) -> nodes.paragraph:
+        """Return the badge: recorded when and where, and if it is out of date."""
+        environment = self.loads.data["environment"]
+        labels = recorded(environment)
+        if loads_changed(self.root, self.path):
+            labels += changed()
+        if environment["power_limit_w"]:
+            labels += nodes.Text(f" Power limit {environment['power_limit_w']:.0f} W.")
+        return labels
+
+
+def find_loads(env: BuildEnvironment) -> Loaded | None:
+    """Return the first ``why.json`` in the ``record_folders`` of conf.py."""
+    top = root(env)
+    for path in (f"{folder}/{LOADS}.json" for folder in env.config.record_folders):
+        env.note_dependency(str(top / path))
+        if (top / path).exists():
+            return Loaded(top, path, joules.load(top / path))
+    return None
+
+
+@cache
+def loads_changed(root: Path, path: str) -> bool:
+    """Return whether any source of a record of joules is another one now."""
+    return bool(joules.load(root / path).staleness(root))
 
 
 @cache
