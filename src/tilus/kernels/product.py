@@ -217,8 +217,9 @@ class Product(tilus.Script):
                 part, tiles_x, tiles_y, k_size, share * self.own_m
             )
             acc = self.register_tensor(dtype=float32, shape=[self.own_m, self.block_n], init=0.0)
-            if self.turns:
-                phase = self.await_turn(ring, turn, phase)
+            if self.turns:  # a group that ran ahead would mistake an earlier phase for its own
+                self.mbarrier.wait(ring.turn[turn], phase=phase)
+                phase ^= 1
             last = self.add_products(ring, x, y, share, begin_k, end_k, acc)
             if self.turns:
                 with self.single_thread():
@@ -232,14 +233,6 @@ class Product(tilus.Script):
         if self.staged:
             with self.single_thread():
                 self.tma.wait_group(0)  # shared memory is gone with its block
-
-    def await_turn(self, ring, turn, phase):
-        """Wait until the other group's products are issued; return the next turn's phase.
-
-        A group that ran ahead would take an earlier phase of a stage for its own.
-        """
-        self.mbarrier.wait(ring.turn[turn], phase=phase)
-        return phase ^ 1
 
     def add_products(self, ring, x, y, share, begin_k, end_k, acc):
         """Add the products along a part of K; return the last one's stage, still in use."""
