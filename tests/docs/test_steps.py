@@ -8,6 +8,7 @@ import html
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from sphinx.errors import ExtensionError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "hopper_matmul"
-STEPS = [("v0", "v1"), ("v1", "v2"), ("v2", "v3"), ("v3", "v4"), ("v4", "v5")]
+STEPS = list(pairwise(f"v{i}" for i in range(8)))
 
 
 def file(version: str) -> Path:

@@ -24,6 +24,7 @@ from ladder import (
     stepper,
     steps,
     suite,
+    tiles,
     zips,
 )
 
@@ -52,6 +53,7 @@ def setup(app: Sphinx) -> dict[str, object]:
         stepper,
         steps,
         suite,
+        tiles,
         zips,
     ):
         part.setup(app)

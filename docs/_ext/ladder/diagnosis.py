@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 STAGES = {"num_stages": 3, "max_num_stages": 3}
-SCHEDULE = STAGES | {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8}
+SCHEDULE = STAGES | {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8, "num_blocks": 1}
 """Of these every kernel is given what its ``__init__`` takes."""
+OUTPUTS = 3  # tiles of C, of a kernel whose blocks compute several
 M, N, K = 128, 128, 512
 SEEDS = 20
 
@@ -66,10 +67,12 @@ def diagnose(source: Path) -> str:
     """Run the kernel in ``source`` under the timed schedule, then random ones, until it fails."""
     try:
         script = loader.find(source, Script)
-        kernel = compiler.lower(script(**_schedule(script)), {"n_size": N, "k_size": K})
+        given = _schedule(script)
+        kernel = compiler.lower(script(**given), {"n_size": N, "k_size": K})
+        m = M * OUTPUTS if "num_blocks" in given else M
         for name, seed in _schedules():
-            if wrong := _wrong(kernel, name, seed):
-                return f"wrong result: {wrong} of {M * N} elements, schedule {name}, seed {seed}"
+            if wrong := _wrong(kernel, m, name, seed):
+                return f"wrong result: {wrong} of {m * N} elements, schedule {name}, seed {seed}"
     except TilusError as error:
         return f"{type(error).__name__}: {error}".replace(str(source), source.name)
     raise ExtensionError(f"the broken kernel goes unnoticed under {SEEDS} schedules")
@@ -94,14 +97,14 @@ def _schedules() -> Iterator[tuple[str, int]]:
     yield from (("random", seed) for seed in range(SEEDS))
 
 
-def _wrong(kernel: Any, schedule: str, seed: int) -> int:
+def _wrong(kernel: Any, m: int, schedule: str, seed: int) -> int:
     """Return how many elements differ; the entries are -1, 0 and 1, so that sums are exact."""
     random = np.random.default_rng(0)
-    a, b = (random.integers(-1, 2, shape).astype(np.float16) for shape in ((M, K), (N, K)))
-    c = np.full(M * N, np.nan, np.float16)
+    a, b = (random.integers(-1, 2, shape).astype(np.float16) for shape in ((m, K), (N, K)))
+    c = np.full(m * N, np.nan, np.float16)
     arrays = {"a_ptr": a.reshape(-1), "b_ptr": b.reshape(-1), "c_ptr": c}
-    simulator.run(kernel, {"m_size": M, **arrays}, schedule=schedule, seed=seed)
-    return int(np.sum(c.reshape(M, N) != a.astype(np.float32) @ b.astype(np.float32).T))
+    simulator.run(kernel, {"m_size": m, **arrays}, schedule=schedule, seed=seed)
+    return int(np.sum(c.reshape(m, N) != a.astype(np.float32) @ b.astype(np.float32).T))
 
 
 class Diagnosis(SphinxDirective):

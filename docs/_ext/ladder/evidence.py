@@ -21,6 +21,7 @@ from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+import simulated
 from ladder import found, numbers
 from measured import called, size
 from tilus import records
@@ -57,6 +58,10 @@ class Profile:
     def sources(self) -> Mapping[str, Any]:
         """What the counts depend on, in the form of a record's: no module that takes times."""
         return {**self.data["sources"], "measuring": {}}
+
+    def lacks(self, version: str) -> bool:
+        """Return whether a step of the ladder has not been profiled yet."""
+        return version in simulated.SCHEDULES and version not in self.data["launches"]
 
     def cell(self, version: str, quantity: str) -> str:
         """Return a quantity of a version with its unit; a dash where it was not counted."""
@@ -118,7 +123,7 @@ class Counted(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         profile, (version, quantity) = find(self.env), self.text.split()
-        if profile is None:
+        if profile is None or profile.lacks(version):
             return [nodes.inline(self.text, numbers.NOT_YET, classes=["not-yet"])], []
         try:
             text = profile.cell(version, quantity)
