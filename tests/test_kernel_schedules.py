@@ -3,6 +3,9 @@
 
 import json
 from dataclasses import replace
+from math import log
+from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +37,7 @@ EMPTY = table.Table({}, {}, {})
 
 
 @settings(deadline=None, max_examples=40)
-@given(size=SIZES, order=ORDERS, known=st.sampled_from([TABLE, EMPTY]))
+@given(size=SIZES, order=ORDERS, known=st.sampled_from([TABLE, EMPTY, table.measured()]))
 def test_what_is_chosen_fits(size, order, known):
     chosen = known.choose(size, order)
     assert chosen is not None
@@ -107,6 +110,32 @@ def test_a_table_comes_back_from_its_file_and_says_which_kernel_changed():
 def test_the_table_of_the_package_fits_its_sizes():
     for size, schedule in table.measured().rows.items():
         assert schedule.fits(size), (size, schedule)
+
+
+def tried():
+    """Return what was tried for each size of the package's table: schedules and microseconds."""
+    rows = json.loads(Path(table.__file__).with_name(table.FILE).read_text())["rows"]
+    for row in rows:
+        times = [(Schedule.of(t["schedule"]), 1e3 * t["ms"]) for t in row["tried"]]
+        yield (row["m"], row["n"], row["k"]), times
+
+
+def test_the_estimate_agrees_with_what_was_measured():
+    """Times within a few percent; the schedule ranked first is nearly the fastest of each size."""
+    errors, lost = [], []
+    for size, times in tried():
+        estimates = [predicted_us(schedule, size) for schedule, _ in times]
+        errors += [log(e / us) for e, (_, us) in zip(estimates, times, strict=True)]
+        first = times[estimates.index(min(estimates))][1]
+        lost.append(first / min(us for _, us in times) - 1)
+    assert stdev(errors) < 0.06 and abs(mean(errors)) < 0.03
+    assert mean(lost) < 0.015 and max(lost) < 0.06
+
+
+def test_the_table_holds_the_fastest_of_what_was_tried_for_every_size_of_the_suite():
+    fastest = {size: min(times, key=lambda x: x[1])[0] for size, times in tried()}
+    assert fastest == table.measured().rows
+    assert set(fastest) == set(SUITE)
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,24 @@ def record(*ratios: float) -> Record:
 
 
 def test_a_row_has_schedule_time_speed_and_both_ratios():
-    size, schedule, time, speed, default, best = suite.cells(record(2.0), SUITE[0])
+    size, schedule, time, speed, default, best, _ = suite.cells(record(2.0), SUITE[0])
     assert (size, default, best) == ("8192³", "2.000×", "1.000×")
     assert schedule == "256×16, 6 stages, swapped, K in 4 parts"
     assert time.startswith("0.500") and speed.startswith("2199")
 
 
 def test_a_row_that_is_not_measured_says_so():
-    assert suite.cells(record(2.0), SUITE[1])[1] == "not measured yet"
+    assert suite.cells(record(2.0), SUITE[1])[2] == "not measured yet"
+    assert suite.cells(None, SUITE[1])[2] == "not measured yet"
+
+
+def test_what_tuning_saw_comes_from_the_table(monkeypatch):
+    row = {"schedule": SCHEDULE, "ms": 0.5, "cublas_ms": 0.6}
+    monkeypatch.setattr(suite, "tuned", lambda: {SUITE[1]: row})
+    assert suite.cells(None, SUITE[1])[-1] == "1.200×"
+    assert suite.cells(None, SUITE[1])[1].startswith("256×16")
+    assert suite.cells(None, SUITE[2])[-1] == "–"
+    assert suite.while_tuning(SUITE[0]) is None
 
 
 @pytest.mark.parametrize("ratios", [(2.0, 0.5), (1.1, 1.1, 0.9)])

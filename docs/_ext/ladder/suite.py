@@ -4,22 +4,29 @@
 ::
 
     .. suite-table::
+    :tuned:`3000 5000 2008`       the ratio that tuning saw at a size
+    :tuned:`mean`                 their geometric mean, over all sizes
 
 Rows, ratios and their geometric mean come from ``suite.json``; a row that it lacks reads *not
-measured yet*.
+measured yet*. Beside them stands what tuning saw, from the package's table of schedules.
 """
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from importlib import resources
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from ladder import found
 from ladder.numbers import FORMATS, NOT_YET, table
 from measured import size
+from tilus.kernels import table as schedules
 from tilus.kernels.suite import SUITE, VERSION, geometric_mean
 from tilus.records import tflops
 
@@ -55,6 +62,25 @@ def measurement(record: Record, at: Size) -> Mapping[str, Any] | None:
     return rows[0] if rows else None
 
 
+@cache
+def tuned() -> dict[Size, dict[str, Any]]:
+    """Return the rows of the package's table of schedules; none where nothing was tuned."""
+    file = resources.files("tilus.kernels").joinpath(schedules.FILE)
+    rows = json.loads(file.read_text())["rows"] if file.is_file() else []
+    return {(row["m"], row["n"], row["k"]): row for row in rows}
+
+
+def while_tuning(at: Size) -> float | None:
+    """Return PyTorch's time over ours at a size when its schedule was chosen."""
+    row = tuned().get(at)
+    return row["cublas_ms"] / row["ms"] if row else None
+
+
+def times(value: float | None) -> str:
+    """Return a ratio as text."""
+    return f"{value:.3f}×" if value else "–"
+
+
 def words(schedule: Mapping[str, Any]) -> str:
     """Return a schedule in the words of the page."""
     parts = [f"{schedule['block_m']}×{schedule['block_n']}"]
@@ -67,15 +93,18 @@ def words(schedule: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def cells(record: Record, at: Size) -> list[str]:
+def cells(record: Record | None, at: Size) -> list[str]:
     """Return the cells of a row."""
-    row = measurement(record, at)
+    row = measurement(record, at) if record else None
+    seen = times(while_tuning(at))
     if row is None:
-        return [size(*at), NOT_YET, *["–"] * (2 + len(RATIOS))]
+        chosen = words(tuned()[at]["schedule"]) if at in tuned() else "–"
+        return [size(*at), chosen, NOT_YET, *["–"] * (1 + len(RATIOS)), seen]
     ms = median(row["latency_ms"])
-    ratios = [f"{row[f]:.3f}×" if row.get(f) else "–" for f in RATIOS]
     speed = FORMATS["tflops"].format(tflops(*at, ms))
-    return [size(*at), words(row["schedule"]), FORMATS["latency_ms"].format(ms), speed, *ratios]
+    ratios = [times(row.get(field)) for field in RATIOS]
+    took = FORMATS["latency_ms"].format(ms)
+    return [size(*at), words(row["schedule"]), took, speed, *ratios, seen]
 
 
 def means(record: Record) -> list[str]:
@@ -85,13 +114,17 @@ def means(record: Record) -> list[str]:
         rows = (measurement(record, at) for at in SUITE)
         ratios = [row[field] for row in rows if row and row.get(field)]
         if ratios:
-            slower = sum(ratio < 1 for ratio in ratios)
-            said.append(
-                f"Against {name}: geometric mean {geometric_mean(ratios):.3f}× over {len(ratios)} "
-                f"of {len(SUITE)} sizes, from {min(ratios):.3f}× to {max(ratios):.3f}×, slower "
-                f"at {slower}."
-            )
+            said.append(f"Against {name}: {sentence(ratios)}.")
     return said
+
+
+def sentence(ratios: list[float]) -> str:
+    """Return the mean, the range and the losses among ratios in words."""
+    slower = sum(ratio < 1 for ratio in ratios)
+    return (
+        f"geometric mean {geometric_mean(ratios):.3f}× over {len(ratios)} of {len(SUITE)} sizes, "
+        f"from {min(ratios):.3f}× to {max(ratios):.3f}×, slower at {slower}"
+    )
 
 
 class SuiteTable(SphinxDirective):
@@ -99,14 +132,34 @@ class SuiteTable(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         record = find(self.env)
-        if record is None:
-            return [found.not_yet(FILE)]
-        header = ("M×N×K", "Schedule", "Time", "Speed", *(f"Against {x}" for x in RATIOS.values()))
-        rows = table(header, [cells(record.record, at) for at in SUITE])
-        lines = [nodes.paragraph("", line) for line in means(record.record)]
-        return [nodes.container("", rows, *lines, record.badge(), classes=["record-table"])]
+        compared = (f"Against {name}" for name in RATIOS.values())
+        header = ("M×N×K", "Schedule", "Time", "Speed", *compared, "While tuning")
+        rows = table(header, [cells(record and record.record, at) for at in SUITE])
+        lines = [nodes.paragraph("", line) for line in means(record.record)] if record else []
+        seen = [ratio for at in SUITE if (ratio := while_tuning(at))]
+        if seen:
+            lines.append(nodes.paragraph("", f"While tuning: {sentence(seen)}."))
+        badge = record.badge() if record else found.not_yet(FILE)
+        return [nodes.container("", rows, *lines, badge, classes=["record-table"])]
+
+
+class Tuned(SphinxRole):
+    """The ratio that tuning saw at a size, or the mean of all."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        ratios = [ratio for at in SUITE if (ratio := while_tuning(at))]
+        if self.text == "mean":
+            text = times(geometric_mean(ratios)) if ratios else NOT_YET
+        else:
+            at = tuple(map(int, self.text.split()))
+            if at not in SUITE:
+                raise ExtensionError(f"{self.get_location()}: no size {self.text} in the suite")
+            text = times(while_tuning(at)) if at in tuned() else NOT_YET
+        kind = "not-yet" if text == NOT_YET else "measured"
+        return [nodes.inline(self.text, text, classes=[kind])], []
 
 
 def setup(app: Sphinx) -> None:
-    """Register the directive."""
+    """Register the directive and the role."""
     app.add_directive("suite-table", SuiteTable)
+    app.add_role("tuned", Tuned())
