@@ -50,6 +50,15 @@ def test_import_waits_with_what_only_running_a_kernel_needs():
     assert done.stdout.strip() == "[]"
 
 
+def test_kernels_wait_until_somebody_asks():
+    code = "import sys, tilus; before = 'tilus.kernels' in sys.modules; tilus.kernels.matmul; "
+    code += "print(before, 'tilus.kernels' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+    with pytest.raises(AttributeError, match="module 'tilus' has no attribute 'kernel'"):
+        tilus.kernel  # noqa: B018
+
+
 WAITING = [name for name, value in vars(script.Instructions).items() if isinstance(value, Later)]
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tile language for Hopper GPUs that also runs on a CPU, to learn how fast kernels work."""
 
+import importlib
+
 from tilus import utils
 from tilus.autotune import autotune
 from tilus.dtypes import (
@@ -56,3 +58,10 @@ __all__ = [
     "utils",
     "watched",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the kernels that users call when somebody asks for them: ``import tilus`` is quick."""
+    if name == "kernels":
+        return importlib.import_module("tilus.kernels")
+    raise AttributeError(f"module 'tilus' has no attribute '{name}'")
