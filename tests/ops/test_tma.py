@@ -350,25 +350,40 @@ def test_a_store_begins_at_a_piece_of_16_bytes(device, row, column, message):
         Edge(row, column)(128, view_of(128))
 
 
-@pytest.mark.parametrize("column", [-8, -3, 5])
-def test_a_copy_begins_anywhere(backend, column):
-    class Begin(tilus.Script):
-        def __call__(self, x_ptr: ~float16, y_ptr: ~float16):
-            self.attrs.blocks = self.attrs.warps = 1
-            gx = self.global_view(x_ptr, dtype=float16, shape=[8, 64])
-            gy = self.global_view(y_ptr, dtype=float16, shape=[8, 64])
-            tile = self.shared_tensor(dtype=float16, shape=[8, 64])
-            full = self.mbarrier.alloc(1)
-            with self.single_thread():
-                self.mbarrier.arrive_and_expect_tx(full, tile.nbytes)
-                self.tma.global_to_shared(gx, tile, [-2, column], full)
-            self.mbarrier.wait(full, phase=0)
-            self.store_global(gy, self.load_shared(tile), offsets=[0, 0])
+class Begin(tilus.Script):
+    """Copy a box that begins at a column in or before the view."""
 
+    def __init__(self, column):
+        self.column = column
+
+    def __call__(self, x_ptr: ~float16, y_ptr: ~float16):
+        self.attrs.blocks = self.attrs.warps = 1
+        gx = self.global_view(x_ptr, dtype=float16, shape=[8, 64])
+        gy = self.global_view(y_ptr, dtype=float16, shape=[8, 64])
+        tile = self.shared_tensor(dtype=float16, shape=[8, 64])
+        full = self.mbarrier.alloc(1)
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, tile.nbytes)
+            self.tma.global_to_shared(gx, tile, [-2, self.column], full)
+        self.mbarrier.wait(full, phase=0)
+        self.store_global(gy, self.load_shared(tile), offsets=[0, 0])
+
+
+@pytest.mark.parametrize("column", [-16, -8, 0, 24])
+def test_a_copy_begins_before_the_view_or_in_it(backend, column):
     x, y = integers(8, 64), poisoned(8, 64, dtype=np.float16)
-    backend.run(Begin(), x, y)
+    backend.run(Begin(column), x, y)
     around = np.pad(x, 64)
     assert np.array_equal(y, around[62:70, 64 + column : 128 + column])
+
+
+@pytest.mark.parametrize("column, nbytes", [(-3, -6), (5, 10), (4, 8)])
+def test_a_copy_begins_at_a_piece_of_16_bytes(device, column, nbytes):
+    """An H200 stopped with an illegal instruction at columns -3 and 5."""
+    device("sim")
+    message = f"protocol.*multiple of 16 bytes, got column {column} of gx, {nbytes} bytes"
+    with pytest.raises(SimulationError, match=message):
+        Begin(column)(integers(8, 64), poisoned(8, 64, dtype=np.float16))
 
 
 class Slices(tilus.Script):

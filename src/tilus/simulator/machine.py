@@ -20,7 +20,7 @@ from tilus.simulator.group import Block, ThreadGroup
 from tilus.simulator.log import Kind as Operation
 from tilus.simulator.log import Log
 from tilus.simulator.memory import Geometry, GlobalMemory, SharedMemory
-from tilus.simulator.pieces import check_pieces
+from tilus.simulator.pieces import check_begin, check_pieces
 from tilus.simulator.schedule import Schedule, Work
 from tilus.simulator.shadow import Shadow
 from tilus.simulator.tiles import Tiles
@@ -191,6 +191,8 @@ class BlockMachine:
         by: ir.RegisterTensor | None = None,
     ) -> Array:
         geometry = self._geometry(view, offsets)
+        if self.agent.engine:
+            check_begin(self.fail, view, geometry)
         values = self._global.read(view, geometry, shape)
         self._enter_global("read", view, geometry, shape, by)
         self.work.loaded += values.nbytes

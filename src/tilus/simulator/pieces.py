@@ -15,7 +15,19 @@ from tilus import ir
 from tilus.simulator.memory import Geometry
 
 PIECE = 16
-"""Bytes that a bulk store writes together."""
+"""Bytes that an engine moves together."""
+
+
+def check_begin(fail: Callable[..., NoReturn], view: ir.GlobalTensor, at: Geometry) -> None:
+    """Refuse a box that no engine can fetch; it may begin before the view, but at a piece."""
+    column, size = at.offsets[-1], view.dtype.nbytes
+    if column * size % PIECE:
+        fail(
+            "protocol",
+            f"the first column of a copy must be at a multiple of {PIECE} bytes, "
+            f"got column {column} of {view.name}, {column * size} bytes",
+            column=column,
+        )
 
 
 def check_pieces(
