@@ -10,33 +10,64 @@ until a thread is past the wait for it, so it ended earlier than its bar.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import simulated
-from measured import size
 from tilus import prediction, timeline, traces
 from tilus.simulator import Result
-from tilus.traces import Trace
-from timelines import Row, below_each_other, rows
+from tilus.traces import Trace, Traces
+from timelines import THIN, Row, below_each_other, rows
 
 ROOT = Path(__file__).parent.parent
-TILES, WINDOW = 8, 24  # tiles that are drawn; those at the end by which a step is measured
+TILES, WINDOW = 6, 24  # tiles that are drawn; those at the end by which a step is measured
 
 
-def pair(path: str, version: str) -> tuple[Result, Result, Trace]:
-    """Return what the simulator says of a recorded block, what the GPU did, and its record."""
-    trace = traces.load(ROOT / path).of(version)
+def load(path: str) -> Traces:
+    """Return the record at ``path``, absolute or below the repository's root."""
+    return _load(ROOT / path, (ROOT / path).stat().st_mtime_ns)
+
+
+@cache
+def _load(path: Path, modified: int) -> Traces:
+    return traces.load(path)
+
+
+def pair(
+    path: str, version: str, size: tuple[int, int, int] | None = None
+) -> tuple[Result, Result, Trace]:
+    """Return what the simulator says of a recorded block, what the GPU did, and its record.
+
+    The block is the one of ``size``, or the first that the record has of a version.
+    """
+    return _pair(ROOT / path, (ROOT / path).stat().st_mtime_ns, version, size)
+
+
+@cache
+def _pair(
+    path: Path, modified: int, version: str, size: tuple[int, int, int] | None
+) -> tuple[Result, Result, Trace]:
+    trace = _load(path, modified).of(version, size)
     script = simulated.step(version, **trace.data["schedule"])
     recorded = Result({trace.block: trace.data["cycles"]}, trace.events)
     return prediction.traced(script, trace), recorded, trace
 
 
 def seen(result: Result) -> list[Row]:
-    """Return the lines of a recorded block, whose last one is no engine's."""
+    """Return the lines of a recorded block. Its last ones are no engine's: what somebody has asked
+    for stands below what others have."""
     *found, products = rows(result)
+    if not any(e.issuer for e in products.events):
+        return [*found, products]
     share = products.label.partition("\n")[2]
-    return [*found, replace(products, label=f"products, until\nseen: {share}")]
+    (lane,) = timeline.lanes(products.events)
+    if lane.rows == 1:
+        return [*found, replace(products, label=f"products, until\nseen: {share}")]
+    labels = ["products, until", f"seen: {share}", *[""] * lane.rows]
+    for i in range(lane.rows):
+        events = tuple(x.event for x in lane.intervals if x.row == i)
+        found.append(Row(labels[i], THIN, events))
+    return found
 
 
 def until(result: Result, tiles: int) -> float:
@@ -46,22 +77,15 @@ def until(result: Result, tiles: int) -> float:
 
 def draw(name: str, path: str, version: str, tiles: int = TILES) -> None:
     """Draw both timelines of a version, in the colours of the page ``name``."""
-    model, gpu, trace = pair(path, version)
-    environment = traces.load(ROOT / path).data["environment"]
-    m, n, k = trace.size
+    model, gpu, _ = pair(path, version)
+    where = load(path).data["environment"]["gpu"].removeprefix("NVIDIA ")
     panels = {
-        f"{version.upper()}, simulated": rows(model),
-        f"{version.upper()}, recorded on {environment['gpu']}, {size(m, n, k)}": seen(gpu),
+        f"{version.upper()}, simulated (cost model)": rows(model),
+        f"{version.upper()}, measured on {where} (instrumented build)": seen(gpu),
     }
     end = 1.02 * max(until(model, tiles), until(gpu, tiles))
     below_each_other(name, panels, end, "cycles since the block began")
 
 
-def steps(path: str, version: str) -> tuple[float, float]:
-    """Return the cycles from one tile to the next once the ring turns: simulated, recorded."""
-    model, gpu, _ = pair(path, version)
-    here, there = (timeline.steady(r.events, WINDOW).step for r in (model, gpu))
-    return here, there
-
-
-v0, v1, v2, v3, v4, v5, v6, v7 = (partial(draw, version=v) for v in simulated.SCHEDULES)
+VERSIONS = tuple(simulated.SCHEDULES)
+v0, v1, v2, v3, v4, v5, v6, v7 = (partial(draw, version=v) for v in VERSIONS)

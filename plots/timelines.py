@@ -23,7 +23,8 @@ from tilus.ir import Event
 from tilus.simulator import Costs, Result
 
 THIN, ROW = 0.62, 1.0
-NARROW = 0.02  # of the whole width: a number does not fit into such a bar
+INCHES, POINTS = 0.36, 10.8  # of a row; of all text: a phone shrinks the figure
+DIGIT = 0.024  # of the whole width
 LOADS, COMPUTES = "loads", "computes"
 
 
@@ -60,7 +61,21 @@ def _life(result: Result, stage: int) -> Iterator[Event]:
         copies = [e for e in mine if e.kind == "copy" and e.tile == tile]
         begin, end = min(e.start for e in copies), max(e.end for e in copies)
         yield replace(copies[0], start=begin, end=end)
-    yield from (e for e in mine if e.reads)
+    yield from _together([e for e in mine if e.reads])
+
+
+def _together(events: Sequence[Event]) -> Iterator[Event]:
+    """Yield what reads a stage; what reads the same tile at the same time as one."""
+    latest: Event | None = None
+    for event in sorted(events, key=lambda e: e.start):
+        if latest and event.tile == latest.tile and event.start < latest.end:
+            latest = replace(latest, end=max(event.end, latest.end))
+            continue
+        if latest:
+            yield latest
+        latest = event
+    if latest:
+        yield latest
 
 
 def busy(result: Result) -> float:
@@ -84,10 +99,10 @@ def below_each_other(
 ) -> None:
     """Draw timelines by their titles on one axis of time, which goes from 0 to ``end``."""
     heights = [sum(row.height for row in panel) for panel in panels.values()]
-    with theme(name) as colours:
+    with theme(name) as colours, plt.rc_context({"font.size": POINTS}):
         figure, axes = plt.subplots(
             len(panels),
-            figsize=(WIDTH, 0.75 + sum(0.27 * h + 0.3 for h in heights)),
+            figsize=(WIDTH, 0.75 + sum(INCHES * h + 0.3 for h in heights)),
             height_ratios=heights,
             sharex=True,
             squeeze=False,
@@ -97,21 +112,22 @@ def below_each_other(
             ax.set_xlim(0, end)
             _panel(ax, title, panel, colours)
         axes[-1, 0].set_xlabel(label)
+        axes[-1, 0].locator_params(axis="x", nbins=6)
         figure.legend(handles=_kinds(colours), loc="outside upper center", ncols=4, handlelength=1)
 
 
 def _panel(ax: Axes, title: str, panel: Sequence[Row], colours: Theme) -> None:
     ticks, y = [], 0.0
     for row in panel:
-        for event in row.events:
+        for event in (e for e in row.events if e.start < ax.get_xlim()[1]):
             _bar(ax, y + row.height / 2, row.height, event, colours)
         ticks.append(y + row.height / 2)
         y += row.height
         if row.height == ROW:
             ax.axhline(y, color=colours.faint, lw=0.6)
-    ax.set_yticks(ticks, [row.label for row in panel], fontsize=8.5)
+    ax.set_yticks(ticks, [row.label for row in panel], fontsize=POINTS, linespacing=1.0)
     ax.set_ylim(y, 0)
-    ax.set_title(title, loc="left", fontweight="bold", fontsize=10, pad=3)
+    ax.set_title(title, loc="left", fontweight="bold", fontsize=POINTS, pad=3)
     ax.tick_params(axis="x", length=2)
 
 
@@ -128,9 +144,16 @@ def _bar(ax: Axes, y: float, height: float, event: Event, colours: Theme) -> Non
     engine = event.kind in ("copy", "compute")
     edge = {"ec": colours.page, "lw": 0.4} if engine else {"ec": fill, "lw": 0.6}
     bar(0.8 * height, fc=fill, **edge)
-    if engine and event.tile is not None and width > NARROW * ax.get_xlim()[1]:
-        text = {"ha": "center", "va": "center_baseline", "color": colours.on_bar, "fontsize": 7}
-        ax.text(event.start + width / 2, y, str(event.tile), **text, clip_on=True)
+    if engine and event.tile is not None:
+        _number(ax, event.start + width / 2, y, width, str(event.tile), colours.on_bar)
+
+
+def _number(ax: Axes, x: float, y: float, width: float, number: str, colour: str) -> None:
+    """Write the number of a tile into its bar where there is room for it."""
+    right = ax.get_xlim()[1]
+    needed = DIGIT * (len(number) + 0.3) * right
+    if width > needed and x + needed / 2 < right:
+        ax.text(x, y, number, ha="center", va="center_baseline", color=colour)
 
 
 def _kinds(colours: Theme) -> list[Patch]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -22,6 +23,8 @@ SHOWN = ("hopper_matmul/matmul_v*.py", "first_kernels/*.py")
 EXAMPLES_FOLDER = ROOT / "examples"
 EXAMPLES = sorted(p for pattern in SHOWN for p in EXAMPLES_FOLDER.glob(pattern))
 VERSIONS = [p.stem.removeprefix("matmul_") for p in EXAMPLES if p.stem.startswith("matmul_v")]
+TRACES = json.loads((ROOT / "plots" / "data" / "trace.json").read_text(encoding="utf-8"))["traces"]
+RECORDED = sorted({trace["version"] for trace in TRACES})
 ANATOMY = [
     "The problem",
     "The whole kernel",
@@ -83,6 +86,13 @@ def test_a_step_has_what_it_promises(site: Path, version: str) -> None:
     assert re.search(rf'href="[^"]+_downloads/[^"]+/matmul_{version}\.py"', html)
     assert f'href="../../gallery/hopper_matmul/matmul_{version}.html"' in html
     assert 'href="../../reference/instructions.html#tilus.ops.' in html
+
+
+@pytest.mark.parametrize("version", RECORDED)
+def test_a_recorded_block_stands_on_its_page(site: Path, version: str) -> None:
+    html = page_of(site, version)
+    assert len(re.findall(rf'src="[^"]+beside-{version}-(light|dark)', html)) == 2
+    assert 'class="record-table trace-table' in html
 
 
 def test_v3_shows_each_role_and_its_ring(site: Path) -> None:

@@ -128,7 +128,7 @@ def test_timed_engine_is_serial_and_latency_overlaps():
 def test_timed_instructions_cost_what_they_move():
     schedule, c = simulator.Schedule(None), Costs()
     assert schedule.cost(Work()) == c.issue
-    assert schedule.cost(Work(stored=6400)) == c.issue + 6400 / c.global_bytes
+    assert schedule.cost(Work(stored=6400)) == c.issue + 6400 / c.stored_bytes
     assert schedule.cost(Work(loaded=64)) == c.issue + 1 + c.load_latency
     assert schedule.cost(Work(shared=1280)) == c.issue + 10 + c.shared_latency
 

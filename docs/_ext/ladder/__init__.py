@@ -25,6 +25,7 @@ from ladder import (
     steps,
     suite,
     tiles,
+    traced,
     zips,
 )
 
@@ -54,6 +55,7 @@ def setup(app: Sphinx) -> dict[str, object]:
         steps,
         suite,
         tiles,
+        traced,
         zips,
     ):
         part.setup(app)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 
+import beside
 from measured import problems
 from tilus import joules, records, traces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sphinx.environment import BuildEnvironment
 
@@ -72,10 +73,15 @@ class Traced:
 
     def badge(self) -> nodes.paragraph:
         """Return the badge: recorded when and where, and if it is out of date."""
-        labels = recorded(self.traces.data["environment"])
-        if self.traces.staleness(self.root, self.version):
-            labels += changed()
-        return labels
+        return traced([self])
+
+
+def traced(found: Sequence[Traced]) -> nodes.paragraph:
+    """Return the badge of a record's traces of some versions; out of date if one of them is."""
+    labels = recorded(found[0].traces.data["environment"])
+    if any(one.traces.staleness(one.root, one.version) for one in found):
+        labels += changed()
+    return labels
 
 
 def find_trace(env: BuildEnvironment, version: str) -> Traced | None:
@@ -84,7 +90,7 @@ def find_trace(env: BuildEnvironment, version: str) -> Traced | None:
     for path in (f"{folder}/{TRACE}.json" for folder in env.config.record_folders):
         env.note_dependency(str(top / path))
         if (top / path).exists():
-            made = Traced(version, top, path, traces.load(top / path))
+            made = Traced(version, top, path, beside.load(str(top / path)))
             if any(entry["version"] == version for entry in made.traces.data["traces"]):
                 return made
     return None
