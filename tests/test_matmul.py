@@ -5,7 +5,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilus import ArgumentError, kernels, option
+from tilus import ArgumentError, kernels, option, runtime
+from tilus.kernels import Schedule
+from tilus.kernels.matmul import plan
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +60,25 @@ def test_results_go_to_rows_columns_and_parts_of_arrays():
     assert exact(a, b, whole[:, 8:56]).kernel == "product"
     assert (whole[:, :8] == 7).all() and (whole[:, 56:] == 7).all()
     assert exact(a, b, np.empty((80, 96), np.float16)[::2, ::2]).kernel == "plain"
+
+
+SCHEDULES = [
+    Schedule(128, 64, 2, num_blocks=2, swapped=swapped, turns=turns, split_k=split)
+    for swapped in (False, True)
+    for turns, split in ((False, 1), (True, 1), (False, 2))
+]
+
+
+@pytest.mark.parametrize("n", [136, 75])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_every_kind_of_schedule_for_results_that_tma_can_store_and_others(schedule, n):
+    a, b = integers(40, 200), by_columns(integers(200, n, seed=1))
+    out = np.full((40, n), np.nan, np.float16)
+    made = plan(*(runtime.describe(x, "array") for x in (a, b, out)), "sim", 0, schedule)
+    for step in made.steps:
+        step.run(0)
+    assert made.ran.schedule == schedule
+    np.testing.assert_array_equal(out.astype(float), a.astype(float) @ b.astype(float))
 
 
 @pytest.mark.parametrize(

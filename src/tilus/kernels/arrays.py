@@ -111,8 +111,10 @@ def _overlap(x: Array, y: Array) -> bool:
 
 
 def transposed(x: Array) -> Array:
-    """Return the same elements with rows for columns."""
-    return replace(x, shape=x.shape[::-1], strides=x.strides[::-1])
+    """Return the same elements with rows for columns; what is stacked stays so."""
+    *stack, rows, columns = x.shape
+    *apart, down, across = x.strides
+    return replace(x, shape=(*stack, columns, rows), strides=(*apart, across, down))
 
 
 def by_rows(x: Array) -> Array | None:

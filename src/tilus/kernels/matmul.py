@@ -203,8 +203,12 @@ def product(problem: Problem, schedule: Schedule, device: str, handle: int) -> t
     c_pitch = out.strides[0] // dtype.nbytes
     scalars = {"m_size": m, "n_size": n, "k_size": k}
     pitches = {"a_pitch": a.pitch, "b_pitch": b.pitch, "c_pitch": c_pitch}
-    arrays = {"a_ptr": a.array, "b_ptr": b.array, "c_ptr": out, "w_ptr": w}
     order = problem.order if split == 1 else replace(problem.order, direct=False)
+    # What threads store in transposed tiles, the kernel views as the transpose.
+    seen = transposed if schedule.swapped else (lambda x: x)
+    arrays = {"a_ptr": a.array, "b_ptr": b.array}
+    arrays["c_ptr"] = seen(out) if order.direct else out
+    arrays["w_ptr"] = seen(w) if split > 1 else w
     kernel = built(PRODUCTS[dtype], schedule, order)
     steps = (step(kernel, scalars | pitches, arrays),)
     if split == 1:
