@@ -5,6 +5,7 @@ import functools
 import importlib
 import io
 import os
+import shutil
 import time
 
 import numpy as np
@@ -97,16 +98,42 @@ class Simulated:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(option, "_cache_dir", str(tmp_path / "cache"))
-    monkeypatch.setattr(option, "_device", "sim")
-    monkeypatch.setattr(option, "_workers", "2")
-    return tmp_path / "cache"
+    return set_options(monkeypatch, tmp_path / "cache")
+
+
+def set_options(patch, cache):
+    patch.setattr(option, "_cache_dir", str(cache))
+    patch.setattr(option, "_device", "sim")
+    patch.setattr(option, "_workers", "2")
+    return cache
 
 
 @pytest.fixture
 def arrays():
+    return made_arrays()
+
+
+def made_arrays():
     a, c = np.full((ROWS, COLUMNS), 7, np.float32), np.full((ROWS, PITCH), 8, np.float32)
     return a, c
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A tuning of Fill, its arrays afterwards, and the folder it left: made once, as it takes
+    seconds."""
+    folder, arrays = tmp_path_factory.mktemp("tuned") / "cache", made_arrays()
+    with pytest.MonkeyPatch.context() as patch:
+        set_options(patch, folder)
+        return tune(Fill, arrays), arrays, folder
+
+
+@pytest.fixture
+def tuned(once, cache):
+    """A tuning of Fill, whose result is on the disk."""
+    tuning, _, folder = once
+    shutil.copytree(folder, cache)
+    return tuning
 
 
 def call_of(cls, arrays):
@@ -189,17 +216,17 @@ def test_a_subclass_does_not_change_its_parents_space():
 # ---- choosing -----------------------------------------------------------------------------------
 
 
-def test_the_fastest_right_schedule_wins(arrays):
-    tuning = tune(Fill, arrays)
+def test_the_fastest_right_schedule_wins(once):
+    tuning, *_ = once
     assert tuning.schedule == {"behaviour": "right", "rows": 32} and tuning.origin == "measured"
     assert tuning.total == 4 and len(tuning.ranking) == 4
     times = [ms for _, ms in tuning.ranking]
     assert times == sorted(times)
 
 
-def test_the_callers_arrays_are_not_touched(arrays):
-    tune(Fill, arrays)
-    assert (arrays[0] == 7).all() and (arrays[1] == 8).all()
+def test_the_callers_arrays_are_not_touched(once):
+    _, (a, c), _ = once
+    assert (a == 7).all() and (c == 8).all()
 
 
 def test_wrong_schedules_are_never_kept_however_fast(arrays):
@@ -357,7 +384,7 @@ def test_results_are_judged_on_integers_and_timed_on_normal_numbers(arrays, monk
         return images(call, written, kind)
 
     monkeypatch.setattr(module, "images", noted)
-    tune(Fill, arrays)
+    tune(space("right"), arrays)
     assert kinds == ["exact", "normal"]
 
 
@@ -371,24 +398,21 @@ class Never(Simulated):
         raise AssertionError("compiled again")
 
 
-def test_a_result_is_taken_from_the_disk(arrays):
-    first = tune(Fill, arrays)
+def test_a_result_is_taken_from_the_disk(arrays, tuned):
     again = tune(Fill, arrays, Never)
-    assert again.origin == "stored" and again.schedule == first.schedule
-    assert list(again.ranking) == list(first.ranking) and again.total == 4
-    assert again.facts() == first.facts() and again.seconds > 0
+    assert again.origin == "stored" and again.schedule == tuned.schedule
+    assert list(again.ranking) == list(tuned.ranking) and again.total == 4
+    assert again.facts() == tuned.facts() and again.seconds > 0
 
 
 @pytest.mark.parametrize("fact", list(Simulated.found))
-def test_another_device_or_compiler_tunes_anew(arrays, fact, monkeypatch):
-    tune(Fill, arrays)
+def test_another_device_or_compiler_tunes_anew(arrays, tuned, fact, monkeypatch):
     monkeypatch.setitem(Simulated.found, fact, "other")
     with pytest.raises(AssertionError, match="compiled again"):
         tune(Fill, arrays, Never)
 
 
-def test_other_arguments_or_other_sources_tune_anew(arrays, monkeypatch):
-    tune(Fill, arrays)
+def test_other_arguments_or_other_sources_tune_anew(arrays, tuned, monkeypatch):
     a, c = arrays
     with pytest.raises(AssertionError):
         tune(Fill, (a[:32], c[:32]), Never)
@@ -401,8 +425,7 @@ def test_other_arguments_or_other_sources_tune_anew(arrays, monkeypatch):
                 tune(Fill, arrays, Never)
 
 
-def test_a_damaged_entry_is_made_anew(arrays, cache):
-    tune(Fill, arrays)
+def test_a_damaged_entry_is_made_anew(arrays, tuned, cache):
     (entry,) = (cache / "tuning").iterdir()
     entry.write_bytes(entry.read_bytes()[:-1])
     assert tune(Fill, arrays).origin == "measured"
@@ -413,8 +436,8 @@ def test_a_damaged_entry_is_made_anew(arrays, cache):
 def test_a_disk_that_cannot_be_written_costs_one_warning(arrays, monkeypatch):
     monkeypatch.setattr(option, "_cache_dir", "/proc/tilus-cannot-write-here")
     with pytest.warns(RuntimeWarning, match="cannot be written") as caught:
-        assert tune(Fill, arrays).origin == "measured"
-        assert tune(Fill, arrays).origin == "measured"
+        assert tune(space("right"), arrays).origin == "measured"
+        assert tune(space("right"), arrays).origin == "measured"
     assert len([w for w in caught if "cannot be written" in str(w.message)]) == 1
 
 

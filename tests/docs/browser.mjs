@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Look at the built site as a reader does: light and dark, wide and narrow.
+// Look at the built site as a reader does: light and dark, wide and narrow. A light page is opened
+// wide and then made narrow, a dark one the other way.
 // Prints a line for each fault and exits with 1 if there is one.
 //   node tests/docs/browser.mjs SITE [--shots FOLDER] [PAGE ...]      without pages: all but indices
 import { createRequire } from "node:module";
@@ -15,8 +16,11 @@ const { values: options, positionals } = parseArgs({
 });
 const [site, ...named] = positionals;
 const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const SCHEMES = ["light", "dark"];
-const VIEWPORTS = [{ width: 1280, height: 900 }, { width: 390, height: 844 }];
+const WIDE = { width: 1280, height: 900 };
+const NARROW = { width: 390, height: 844 };
+const SCHEMES = { light: [WIDE, NARROW], dark: [NARROW, WIDE] };
+// The rules of axe that depend on both; the others look at each theme once and at each width once.
+const COLOURS = { runOnly: ["color-contrast", "link-in-text-block"] };
 const LIMIT = 250 * 1024;
 // The size that counts is that of text: HTML, CSS and scripts, without fonts, images and the search index.
 const COUNTED = new Set([".html", ".css", ".js"]);
@@ -39,13 +43,32 @@ async function weigh(response) {
   return weights.get(url);
 }
 
-/** Open a page in one appearance and report all that a reader would stumble over. */
-async function look(page, path, scheme, viewport) {
-  const where = `${path} ${scheme} ${viewport.width}px`;
+/** Open a page in one theme, in both widths, and report all that a reader would stumble over. */
+async function look(page, path, scheme) {
+  const [first, second] = SCHEMES[scheme];
+  let { width } = first;
   const fault = (what) => {
     faults += 1;
-    console.log(`${where}: ${what}`);
+    console.log(`${path} ${scheme} ${width}px: ${what}`);
   };
+  await page.setViewportSize(first);
+  await open(page, path, fault);
+  if (await page.locator(".stepper").count()) {
+    await step(page, fault);
+    if (first === NARROW) await squeeze(page, fault);
+  }
+  await page.evaluate(unfold);
+  await page.addScriptTag({ path: axe });
+  await check(page, path, scheme, fault, {});
+  ({ width } = second);
+  await page.setViewportSize(second);
+  await page.evaluate(settled);
+  await check(page, path, scheme, fault, COLOURS);
+  page.removeAllListeners();
+}
+
+/** Load a page, and report what goes wrong meanwhile, or weighs too much. */
+async function open(page, path, fault) {
   page.on("console", (message) => message.type() === "error" && fault(`console: ${message.text()}`));
   page.on("pageerror", (error) => fault(`script: ${error.message}`));
   page.on("request", (request) => {
@@ -57,24 +80,19 @@ async function look(page, path, scheme, viewport) {
   await page.goto(`${origin}/${path}`, { waitUntil: "load" });
   const size = (await Promise.all(parts)).reduce((sum, part) => sum + part, 0);
   if (size > LIMIT) fault(`${size} bytes compressed, over ${LIMIT}`);
-  // In the light theme wide, in the dark one narrow.
-  const one = viewport === VIEWPORTS[SCHEMES.indexOf(scheme)];
-  if (one && (await page.locator(".stepper").count())) {
-    await step(page, fault);
-    if (scheme === "dark") await squeeze(page, fault);
-  }
-  await page.evaluate(unfold);
+}
+
+/** Look at an open page as it is now, with some of axe's rules or all. */
+async function check(page, path, scheme, fault, rules) {
   for (const found of await page.evaluate(inspect, scheme)) fault(found);
-  await page.addScriptTag({ path: axe });
-  const { violations } = await page.evaluate(() => globalThis.axe.run({ resultTypes: ["violations"] }));
-  for (const { id, nodes } of violations) {
+  for (const { id, nodes } of await page.evaluate(ask, rules)) {
     for (const node of nodes) fault(`axe ${id}: ${node.html.slice(0, 160)}`);
   }
   if (options.shots) {
-    const name = `${path.replaceAll("/", "-").replace(".html", "")}-${scheme}-${viewport.width}.png`;
+    const { width } = page.viewportSize();
+    const name = `${path.replaceAll("/", "-").replace(".html", "")}-${scheme}-${width}.png`;
     await page.screenshot({ path: join(options.shots, name), fullPage: true });
   }
-  page.removeAllListeners();
 }
 
 /** Use the figure that steps through a block: keys, buttons, the slider, a tap, a swipe, paper. */
@@ -163,6 +181,40 @@ function unfold() {
   for (const details of document.querySelectorAll("main details")) details.open = true;
 }
 
+/** Runs in the page: wait until its scripts have seen the new width; the theme's wait for 300 ms. */
+async function settled() {
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  await new Promise((done) => setTimeout(done, 400));
+}
+
+/** Runs in the page: return what breaks these rules of axe. Code is thousands of words in a dozen
+    colours: where one has passed, the contrast of others that look like it is not computed again. */
+async function ask(rules) {
+  const check = globalThis.axe._audit.checks["color-contrast"];
+  const evaluate = (check.ofAxe ??= check.evaluate);
+  const grounds = new Map();
+  const passed = new Set();
+  const ground = (element) => {
+    if (element && !grounds.has(element)) {
+      const style = getComputedStyle(element);
+      const own = [style.backgroundColor, style.backgroundImage, style.opacity, style.filter].join();
+      // What is placed freely may stand on anything.
+      const free = !["static", "relative"].includes(style.position) && `#${grounds.size}`;
+      const clear = own === "rgba(0, 0, 0, 0),none,1,none" && !free;
+      grounds.set(element, ground(element.parentElement) + (clear ? "" : `${free} ${own};`));
+    }
+    return grounds.get(element) ?? "";
+  };
+  check.evaluate = function (element, ...rest) {
+    const { color, fontSize, fontWeight } = getComputedStyle(element);
+    const look = [ground(element), color, fontSize, fontWeight].join();
+    const result = passed.has(look) || evaluate.call(this, element, ...rest);
+    if (result) passed.add(look);
+    return result;
+  };
+  return (await globalThis.axe.run({ resultTypes: ["violations"], ...rules })).violations;
+}
+
 /** Runs in the page: sideways scroll, theme, figures, code. Returns what is wrong. */
 function inspect(scheme) {
   const found = [];
@@ -195,17 +247,14 @@ const INDICES = /^_|^(genindex|py-modindex|search)\.html$/;
 const written = all.filter((name) => name.endsWith(".html") && !INDICES.test(name)).sort();
 const pages = named.length ? named : written;
 if (options.shots) await mkdir(options.shots, { recursive: true });
-/** Look at all pages in one colour scheme; the two schemes go on side by side. */
+/** Look at all pages in one theme; the two themes go on side by side. */
 async function lookIn(scheme) {
-  for (const viewport of VIEWPORTS) {
-    const context = await browser.newContext({ colorScheme: scheme, viewport });
-    const page = await context.newPage();
-    for (const path of pages) await look(page, path, scheme, viewport);
-    await context.close();
-  }
+  const context = await browser.newContext({ colorScheme: scheme });
+  const page = await context.newPage();
+  for (const path of pages) await look(page, path, scheme);
 }
 
-await Promise.all(SCHEMES.map(lookIn));
+await Promise.all(Object.keys(SCHEMES).map(lookIn));
 console.log(`${pages.length} pages, ${faults} faults`);
 await browser.close();
 stop();
