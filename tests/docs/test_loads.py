@@ -51,7 +51,7 @@ def row(series: str, name: str, ms: float, mhz: float | None, watts: float = 700
 ERRORS = {"largest": 1e-3, "rms": 1.25e-4, "rel_err": 4e-3, "worst": 0.4, "checked": 9}
 RECORD: dict[str, Any] = {
     "schema": joules.SCHEMA_VERSION,
-    "environment": fixture.environment() | {"power_limit_w": 700.0},
+    "environment": fixture.environment() | {"power_limit_w": 700.0, "sms": 100},
     "sources": {"bench": {"file": "src/tilus/bench.py", "sha256": fixture.NOTHING}},
     "schedules": {"v4": {"num_stages": 3}, "v7": {"num_stages": 4}},
     "measurements": [
@@ -91,8 +91,8 @@ def test_a_series_is_a_table_with_its_badge(tmp_path: Path) -> None:
     found = cells(build(tmp_path, ".. load-table:: sustained"))
     at = found.index("V7")
     assert found[at : at + 8] == [
-        *("V7", "1.600 ms", "625 TFLOPS", "1300 MHz", "1400 MHz", "700 W", "1.120 J", "2.08 M"),
-    ]
+        *("V7", "1.600 ms", "625 TFLOPS", "1300 MHz", "700 W", "1.120 J", "2.08 M", "117.4 %"),
+    ]  # of a made-up record: 10^12 operations in 2.08 million cycles of 100 times 4096
     assert found[found.index("cuBLAS") + 3] == "–"  # nobody counted
     assert "recorded on 1999-12-31, FIXTURE GPU" in found and "the kernel changed since" in found
     assert "Power limit 700 W." in found
@@ -109,6 +109,7 @@ def test_zeros_are_named_and_have_no_speed(tmp_path: Path) -> None:
     ("role", "text"),
     [
         (":load:`sustained v7 joules`", "1.120 J"),
+        (":load:`sustained v7 nvml_mhz`", "1400 MHz"),
         (":load:`zeros v7-zeros tflops / v7-random`", "1.60×"),
         (":load:`sustained v7 joules / v4`", "0.80×"),
         (":float16:`appendix_fp16 rms`", "0.00013"),

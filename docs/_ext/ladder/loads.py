@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 from sphinx.errors import ExtensionError
@@ -22,6 +22,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from ladder import found, numbers
 from measured import called
 from tilus.errors import ArgumentError
+from tilus.simulator import Costs
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -32,19 +33,24 @@ SPACE = "\N{NO-BREAK SPACE}"
 FIELDS = {
     "latency_ms": ("Time", f"{{:.3f}}{SPACE}ms"),
     "tflops": ("Speed", f"{{:.0f}}{SPACE}TFLOPS"),
-    "sm_mhz": ("Clock, counted", f"{{:.0f}}{SPACE}MHz"),
+    "sm_mhz": ("Clock", f"{{:.0f}}{SPACE}MHz"),
     "nvml_mhz": ("Clock, NVML", f"{{:.0f}}{SPACE}MHz"),
     "power_w": ("Power", f"{{:.0f}}{SPACE}W"),
     "joules": ("Energy a launch", f"{{:.3f}}{SPACE}J"),
     "cycles": ("Cycles a launch", f"{{:.2f}}{SPACE}M"),
+    "busy_pct": ("Tensor cores busy", f"{{:.1f}}{SPACE}%"),
 }
 """Field -> the head of its column, and how it is written."""
+HIDDEN = {"nvml_mhz"}
+"""Of no table: told in a sentence."""
 ERRORS = {
     "largest": "Largest error",
     "rms": "Error, root mean square",
     "rel_err": "Error of the whole, relative to C",
     "worst": "Largest share of the bound for float16 sums",
 }
+KERNELS = {"v7": "V7, sums in float32", "appendix_fp16": "Sums in float16"}
+"""Those whose errors are shown, and the heads of their columns."""
 NAMES = {"cublaslt": "cublasLt's best", "appendix_fp16": "float16 sums"}
 
 
@@ -55,9 +61,17 @@ def named(load: str) -> str:
     return NAMES.get(name, own) + (f" on {inputs}" if dash else "")
 
 
-def cell(load: Load, field: str) -> str:
+def number(loaded: found.Loaded, load: Load, field: str) -> Any:
+    """Return a field; ``busy_pct`` is the share of what the tensor cores can do in the cycles."""
+    if field != "busy_pct":
+        return getattr(load, field)
+    most = loaded.loads.data["environment"]["sms"] * Costs().wgmma_flop * 1e6
+    return load.cycles and 100 * load.data["flops"] / (most * load.cycles)
+
+
+def cell(loaded: found.Loaded, load: Load, field: str) -> str:
     """Return a field with its unit; a dash where it was not seen."""
-    value = getattr(load, field)
+    value = number(loaded, load, field)
     return "–" if value is None else FIELDS[field][1].format(value)
 
 
@@ -72,9 +86,10 @@ class LoadTable(SphinxDirective):
         if loaded is None or not loaded.has(series):
             return [found.not_yet(found.LOADS)]
         # Zeros are evidence of what bits cost: there is no speed to be quoted.
-        shown = [field for field in FIELDS if (series, field) != ("zeros", "tflops")]
+        hidden = HIDDEN | ({"tflops"} if series == "zeros" else set())
+        shown = [field for field in FIELDS if field not in hidden]
         rows = [
-            [named(load.name), *(cell(load, field) for field in shown)]
+            [named(load.name), *(cell(loaded, load, field) for field in shown)]
             for load in loaded.loads.series(series)
         ]
         table = numbers.table(["", *(FIELDS[field][0] for field in shown)], rows)
@@ -97,9 +112,9 @@ class OneLoad(SphinxRole):
             other = loaded.loads.of(series, rest[1]) if rest else None
         except ArgumentError as error:
             raise ExtensionError(f"{self.get_location()}: {error}") from None
-        text = (
-            f"{getattr(load, field) / getattr(other, field):.2f}×" if other else cell(load, field)
-        )
+        text = cell(loaded, load, field)
+        if other:
+            text = f"{number(loaded, load, field) / number(loaded, other, field):.2f}×"
         return [nodes.inline(self.text, text, classes=["measured"])], []
 
 
@@ -112,11 +127,10 @@ class ErrorTable(SphinxDirective):
             return [found.not_yet(found.LOADS)]
         errors = loaded.errors()
         rows = [
-            [head, *(f"{errors[name][field]:.2g}" for name in errors)]
+            [head, *(f"{errors[name][field]:.2g}" for name in KERNELS)]
             for field, head in ERRORS.items()
         ]
-        heads = {"v7": "V7, sums in float32", "appendix_fp16": "sums in float16"}
-        table = numbers.table(["", *(heads[name] for name in errors)], rows)
+        table = numbers.table(["", *KERNELS.values()], rows)
         return [nodes.container("", table, loaded.badge(), classes=["record-table"])]
 
 
