@@ -57,7 +57,7 @@ each = pytest.mark.parametrize("version", VERSIONS)
 def test_a_reader_can_go_through_it(version: str) -> None:
     times = [s["time"] for s in shown(version)]
     assert 20 <= len(times) <= 80 and times == sorted(times)
-    assert times[-1] == block(version).end
+    assert times[-1] == round(block(version).end)  # a store takes no whole number of cycles
 
 
 @each
