@@ -14,7 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -309,13 +309,14 @@ class Element(Expr):
 
 def wrap(value: Scalar, dtype: DType) -> Scalar:
     """Return ``value`` as a value of ``dtype``: integers modulo 2**bits, float32 rounded."""
-    if dtype.kind == "b":
+    kind, bits = dtype.kind, dtype.bits
+    if kind == "b":
         return bool(value)
-    if dtype.is_float:
+    if kind == "f":
         with np.errstate(over="ignore"):  # what is too large becomes infinity
-            return float(dtype.numpy(value)) if dtype.bits < 64 else float(value)  # type: ignore
-    n = int(value) & ((1 << dtype.bits) - 1)
-    return n - (1 << dtype.bits) if dtype.kind == "i" and n >> (dtype.bits - 1) else n
+            return float(dtype.numpy(value)) if bits < 64 else float(value)  # type: ignore
+    n = int(value) & ((1 << bits) - 1)
+    return n - (1 << bits) if kind == "i" and n >> (bits - 1) else n
 
 
 def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
@@ -549,18 +550,26 @@ def evaluate(x: ExprLike, lookup: Lookup | Mapping[Expr, Scalar]) -> Scalar:
     """
     if not isinstance(x, Expr):
         return x
-    get = lookup if callable(lookup) else lookup.__getitem__
+    return _rule(x)(lookup if callable(lookup) else lookup.__getitem__)
+
+
+@lru_cache(maxsize=4096)  # the simulator computes the same ones again and again
+def _rule(x: Expr) -> Callable[[Lookup], Scalar]:
+    """Return how ``x`` is computed."""
     match x:
         case Const(value=value):
-            return value
-        case Operation(op="and", args=(a, b)):
-            return bool(evaluate(a, get)) and bool(evaluate(b, get))
-        case Operation(op="or", args=(a, b)):
-            return bool(evaluate(a, get)) or bool(evaluate(b, get))
+            return lambda get: value
         case Operation(op=op, args=args, dtype=dtype):
-            return compute(op, [evaluate(a, get) for a in args], dtype)
+            rules = [_rule(a) for a in args]
+            if op == "and":
+                return lambda get: all(rule(get) for rule in rules)
+            if op == "or":
+                return lambda get: any(rule(get) for rule in rules)
+            return lambda get: compute(op, [rule(get) for rule in rules], dtype)
         case Select(cond=cond, a=a, b=b):
-            return evaluate(a if evaluate(cond, get) else b, get)
+            choose, yes, no = map(_rule, (cond, a, b))
+            return lambda get: yes(get) if choose(get) else no(get)
         case Cast(x=inner, dtype=dtype, exact=exact):
-            return convert(evaluate(inner, get), dtype, exact)
-    return get(x)
+            uncast = _rule(inner)
+            return lambda get: convert(uncast(get), dtype, exact)
+    return lambda get: get(x)

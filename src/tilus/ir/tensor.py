@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilus.dtypes import DType
@@ -34,7 +35,7 @@ class Threads:
         """Return whether one thread is among both."""
         return self.begin < other.end and other.begin < self.end
 
-    @property
+    @cached_property
     def role(self) -> str:
         """Name the threads by their warps: ``warps 0-3``, ``warp 4``, ``thread 128``."""
         if self.count % 32 or self.begin % 32:
@@ -84,7 +85,7 @@ class SharedBuffer:
         """The allocation itself, whatever shape this is a view of it in."""
         return self.base or self
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Size of the whole allocation in bytes."""
         return math.prod(self.shape) * self.dtype.nbytes
@@ -115,7 +116,7 @@ class SharedTensor:
         """Name of the buffer."""
         return self.buffer.name
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Size of the selected part in bytes: what a load of it adds to an mbarrier's transaction
         count."""

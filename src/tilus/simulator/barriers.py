@@ -82,10 +82,8 @@ class MBarrier:
 
     def release(self, clock: Clock) -> None:
         """Let those who wait for the current phase know what ``clock`` does."""
-        if self.phase in self.released:
-            self.released[self.phase].join(clock)
-        else:
-            self.released[self.phase] = clock.copy()
+        before = self.released.get(self.phase)
+        self.released[self.phase] = before.join(clock) if before else clock
 
     def arrive(self, count: int, expect_bytes: int = 0) -> None:
         """Announce bytes, then count arrivals."""
@@ -186,7 +184,8 @@ class ThreadBarrier:
         """Let ``count`` threads come; return the generation that they wait to be over."""
         generation = self.generation
         if clock is not None:
-            self.released.setdefault(generation, clock.copy()).join(clock)
+            before = self.released.get(generation)
+            self.released[generation] = before.join(clock) if before else clock
         self.come += count
         self._advance()
         return generation

@@ -13,54 +13,59 @@ instructions of a thread group follow one another in all its threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 from tilus import ir
 
+Times = tuple[int, ...]
+"""A time of every atom."""
 
-class Past:
+
+class Past(NamedTuple):
     """``seen[a]``: the time of atom ``a`` up to which all is known; ``done``: one bit an effect."""
 
-    __slots__ = ("done", "seen")
+    seen: Times
+    done: int = 0
 
-    def __init__(self, seen: Sequence[int], done: int = 0) -> None:
-        self.seen, self.done = list(seen), done
-
-    def join(self, other: Past) -> None:
-        """Learn what another knows."""
-        self.seen = list(map(max, self.seen, other.seen))
-        self.done |= other.done
+    def join(self, other: Past) -> Past:
+        """Return what both know together."""
+        return Past(tuple(map(max, self.seen, other.seen)), self.done | other.done)
 
 
-class Clock(Past):
+class Clock(NamedTuple):
     """What one atom, one phase of an mbarrier or one effect knows.
 
-    ``fenced[a]``: up to when the writes of atom ``a`` are visible to the async proxy.
+    ``seen`` and ``done`` as in :class:`Past`; ``fenced[a]``: up to when the writes of atom ``a``
+    are visible to the async proxy.
     """
 
-    __slots__ = ("before", "fenced")
-
-    def __init__(self, seen: Sequence[int], fenced: Sequence[int], done: int, before: Past) -> None:
-        super().__init__(seen, done)
-        self.fenced, self.before = list(fenced), Past(before.seen, before.done)
+    seen: Times
+    fenced: Times
+    done: int
+    before: Past
 
     @classmethod
     def empty(cls, atoms: int) -> Clock:
         """Return the clock of who knows nothing."""
-        zeros = [0] * atoms
+        zeros = (0,) * atoms
         return cls(zeros, zeros, 0, Past(zeros))
 
-    def copy(self) -> Clock:
-        """Return a clock that goes its own way from here."""
-        return Clock(self.seen, self.fenced, self.done, self.before)
+    def join(self, other: Clock) -> Clock:
+        """Return what both know together."""
+        return Clock(
+            tuple(map(max, self.seen, other.seen)),
+            tuple(map(max, self.fenced, other.fenced)),
+            self.done | other.done,
+            self.before.join(other.before),
+        )
 
-    def join(self, other: Past) -> None:
-        super().join(other)
-        if isinstance(other, Clock):
-            self.fenced = list(map(max, self.fenced, other.fenced))
-            self.before.join(other.before)
+    def learn(self, bit: int, before: Past) -> Clock:
+        """Return this and that an effect has completed, which came after what is ``before`` it."""
+        past = self.before.join(before)
+        return self._replace(done=self.done | bit, before=Past(past.seen, past.done | bit))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +75,11 @@ class Mark:
     atoms: tuple[tuple[int, int], ...]
     bit: int = 0
 
-    def known(self, past: Past) -> bool:
+    def known(self, past: Past | Clock) -> bool:
         """Say whether the event is over for who knows ``past``."""
         return bool(past.done & self.bit) if self.bit else self.issued(past)
 
-    def issued(self, past: Past) -> bool:
+    def issued(self, past: Past | Clock) -> bool:
         """Say whether its threads had come that far."""
         return all(past.seen[a] >= time for a, time in self.atoms)
 
@@ -97,8 +102,9 @@ class Knowledge:
         single = [b - a == 1 for a, b in zip(self._cuts, self._cuts[1:], strict=False)]
         self._single = single * blocks
         self._times = [0] * n
-        self._clocks = [Clock.empty(n) for _ in range(n)]
+        self._clocks = [Clock.empty(n)] * n
         self._effects = 0
+        self._atoms: dict[tuple[int, ir.Threads], Atoms] = {}
 
     def empty(self) -> Clock:
         """Return the clock of who knows nothing."""
@@ -106,23 +112,29 @@ class Knowledge:
 
     def atoms(self, rank: int, threads: ir.Threads) -> Atoms:
         """Return the atoms of ``threads`` in the block of a rank."""
-        first, last = self._cuts.index(threads.begin), self._cuts.index(threads.end)
-        return range(rank * self._each + first, rank * self._each + last)
+        if (rank, threads) not in self._atoms:
+            first, last = self._cuts.index(threads.begin), self._cuts.index(threads.end)
+            self._atoms[rank, threads] = range(rank * self._each + first, rank * self._each + last)
+        return self._atoms[rank, threads]
 
     def step(self, atoms: Atoms) -> Mark:
         """Begin the next instruction of a group."""
-        before = Past(self._clocks[atoms[0]].before.seen)
         for a in atoms:
-            before.join(self._clocks[a].before)
             self._times[a] += 1
-        for a in atoms:
-            before.seen[a] = self._times[a]
+        seen, done = reduce(Past.join, (self._clocks[a].before for a in atoms))
+        before = Past(self._now(seen, atoms), done)
         for a in atoms:
             clock = self._clocks[a]
-            clock.before = Past(before.seen, before.done)
-            if self._single[a]:
-                clock.seen[a] = self._times[a]
+            own = self._now(clock.seen, (a,)) if self._single[a] else clock.seen
+            self._clocks[a] = Clock(own, clock.fenced, clock.done, before)
         return self.mark(atoms)
+
+    def _now(self, times: Times, atoms: Iterable[int]) -> Times:
+        """Return ``times`` with those of some atoms brought to now."""
+        new = list(times)
+        for a in atoms:
+            new[a] = self._times[a]
+        return tuple(new)
 
     def mark(self, atoms: Atoms) -> Mark:
         """Return what the group does now as clocks know it."""
@@ -135,54 +147,44 @@ class Knowledge:
 
     def release(self, atoms: Atoms) -> Clock:
         """Return what is known to one who meets all threads of a group."""
-        result = self._clocks[atoms[0]].copy()
-        for a in atoms[1:]:
-            result.join(self._clocks[a])
-        for a in atoms:
-            result.seen[a] = self._times[a]
-        return result
+        clock = reduce(Clock.join, self._clocks[atoms.start : atoms.stop])
+        return clock._replace(seen=self._now(clock.seen, atoms))
 
-    def acquire(self, atoms: Atoms, clock: Past) -> None:
+    def acquire(self, atoms: Atoms, clock: Clock) -> None:
         """Let every thread of a group know what ``clock`` does."""
         for a in atoms:
-            self._clocks[a].join(clock)
+            self._clocks[a] = self._clocks[a].join(clock)
 
     def acquire_effect(self, atoms: Atoms, mark: Mark, before: Past) -> None:
         """Let every thread of a group know that an effect has completed, and nothing else; it came
         after what is ``before`` it."""
         for a in atoms:
-            clock = self._clocks[a]
-            clock.done |= mark.bit
-            clock.before.join(before)
-            clock.before.done |= mark.bit
+            self._clocks[a] = self._clocks[a].learn(mark.bit, before)
 
     def together(self, rank: int) -> Clock:
         """Return what the threads of a block know, all taken together."""
-        clocks = self._clocks[rank * self._each : (rank + 1) * self._each]
-        result = clocks[0].copy()
-        for clock in clocks[1:]:
-            result.join(clock)
-        return result
+        return reduce(Clock.join, self._clocks[rank * self._each : (rank + 1) * self._each])
 
-    def begun(self, rank: int, clock: Past) -> bool:
+    def begun(self, rank: int, clock: Clock) -> bool:
         """Say whether somebody who knows that a block has begun has told ``clock``."""
         return any(clock.seen[rank * self._each : (rank + 1) * self._each])
 
     def fence(self, atoms: Atoms) -> None:
         """Make the writes of a group's threads visible to the async proxy, each its own."""
         for a in atoms:
-            self._clocks[a].fenced[a] = self._times[a]
+            clock = self._clocks[a]
+            self._clocks[a] = clock._replace(fenced=self._now(clock.fenced, (a,)))
 
     def common(self, atoms: Atoms) -> Clock:
         """Return what every thread of a group knows."""
-        clocks = [self._clocks[a] for a in atoms]
-        if len(clocks) == 1:
-            return clocks[0].copy()
+        first, *others = self._clocks[atoms.start : atoms.stop]
+        if not others:
+            return first
         return Clock(
-            [min(parts) for parts in zip(*(c.seen for c in clocks), strict=True)],
-            [min(parts) for parts in zip(*(c.fenced for c in clocks), strict=True)],
-            reduce(lambda done, c: done & c.done, clocks, -1),
-            clocks[0].before,
+            tuple(map(min, first.seen, *(c.seen for c in others))),
+            tuple(map(min, first.fenced, *(c.fenced for c in others))),
+            reduce(int.__and__, (c.done for c in others), first.done),
+            first.before,
         )
 
 

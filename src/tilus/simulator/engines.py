@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tilus import ir
 from tilus.errors import Location
@@ -44,6 +45,7 @@ class Effect:
     then: Effect | None = None
     landed: bool = False
     awaited: bool = False
+    thread: ClassVar[bool] = False
 
     @property
     def queue(self) -> Queue:
@@ -88,9 +90,11 @@ class Engines:
         """Yield what may land next: any load or store, the oldest product of each warp group."""
         busy = set()
         for effect in self.pending:
-            if effect.engine != "wgmma" or effect.queue not in busy:
+            if effect.engine != "wgmma":
                 yield effect
-            busy.add(effect.queue)
+            elif effect.queue not in busy:
+                busy.add(effect.queue)
+                yield effect
 
     def commit(self, queue: Queue) -> None:
         """Close the effects launched since the last commit into one group."""
@@ -103,13 +107,13 @@ class Engines:
         ``read``, have only read shared memory; ``passed`` is told of them."""
         groups = self._groups[queue]
         cut = max(0, len(groups) - pending)
-        awaited = [effect for group in groups[:cut] for effect in group]
+        closed = [effect for group in groups[:cut] for effect in group]
+        awaited = [effect for effect in closed if not effect.awaited]
         for effect in awaited:
             effect.awaited = True
         if not read:
-            awaited += [effect.then for effect in awaited if effect.then]
-            groups = groups[cut:]
-        self._groups[queue] = groups
+            awaited += [effect.then for effect in closed if effect.then]
+            self._groups[queue] = groups[cut:]
         return EffectWait(
             ready=lambda: all(e.landed for e in awaited),
             describe=lambda: f"{sum(not e.landed for e in awaited)} effects of {LANES[queue[0]]}",

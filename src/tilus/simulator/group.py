@@ -24,8 +24,10 @@ class ThreadGroup:
     """One coroutine: a whole block's, or one forked from another by a ``Group`` statement.
 
     ``lane`` names the group in traces; parts of a warp (``single_thread``) stay in the lane of the
-    group around them.
+    group around them. ``thread``: it is no :class:`~tilus.simulator.engines.Effect`.
     """
+
+    thread = True
 
     def __init__(self, threads: ir.Threads, location: Location, parent: ThreadGroup | None) -> None:
         self.threads, self.location, self.parent = threads, location, parent
@@ -65,9 +67,9 @@ class ThreadGroup:
             raise SimulationError("protocol", f"{self.location}: {error}") from error
 
     def _lookup(self, x: ir.Expr) -> ir.Scalar:
+        if x in self.scalars:
+            return self.scalars[x]  # type: ignore[index]
         match x:
-            case ir.Var() if x in self.scalars:
-                return self.scalars[x]
             case ir.Builtin() if x.name in self.builtins:
                 return self.builtins[x.name]
             case ir.Element():

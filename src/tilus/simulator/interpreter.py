@@ -126,9 +126,10 @@ class Interpreter:
                 raise SimulationError("not modelled", message, role=gone.role)
 
     def _instruction(self, group: ThreadGroup, stmt: ir.Instruction) -> Steps:
-        yield from self._join(group, list(group.children))
+        if group.children:
+            yield from self._join(group, list(group.children))
+            group.location = stmt.location
         self._refuse_returned(group, group.threads, stmt.location)
-        group.location = stmt.location
         yield None
         machine, start = group.machine, group.time
         machine.begin(group, stmt)

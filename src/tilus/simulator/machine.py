@@ -73,6 +73,8 @@ class BlockMachine:
         self._thread_barriers: dict[ir.Threads, ThreadBarrier] = {}
         self._issued: list[IssuedBarrier] = []
         self._frozen: list[tuple[Kind, ir.SharedTensor, BlockMachine]] = []
+        self._parts: dict[tuple[ir.SharedTensor, int], ir.SharedTensor] = {}
+        self._views: dict[ir.GlobalTensor, tuple[list[int], list[int]]] = {}
         self._stmt: ir.Instruction | None = None
         self._launched = 0
         cluster.machines.append(self)
@@ -137,7 +139,7 @@ class BlockMachine:
     # Scalars and registers
 
     def value(self, x: ir.ExprLike) -> ir.Scalar:
-        return self.group.value(x)
+        return x.value if isinstance(x, ir.Const) else self.group.value(x)
 
     def registers(self, tensor: ir.RegisterTensor) -> Array:
         return self.group.tile(tensor)
@@ -240,7 +242,10 @@ class BlockMachine:
         self, tensor: ir.SharedTensor, kind: Kind, *, rank: int | None = None
     ) -> ir.SharedTensor:
         self._frozen.append((kind, tensor, self._peer(rank)))
-        return replace(tensor, offset=ir.as_expr(self._offset(tensor)))
+        at = tensor, self._offset(tensor)
+        if at not in self._parts:
+            self._parts[at] = replace(tensor, offset=ir.as_expr(at[1]))
+        return self._parts[at]
 
     def fence_proxy(self) -> None:
         self._known.fence(self._atoms)
@@ -282,8 +287,10 @@ class BlockMachine:
         return offset
 
     def _geometry(self, view: ir.GlobalTensor, offsets: Sequence[int]) -> Geometry:
-        shape = [int(self.value(n)) for n in view.shape]
-        return Geometry(shape, [int(self.value(s)) for s in view.strides], offsets)
+        if view not in self._views:  # they depend on the kernel's parameters alone
+            shape, strides = ([int(self.value(x)) for x in xs] for xs in (view.shape, view.strides))
+            self._views[view] = shape, strides
+        return Geometry(*self._views[view], offsets)
 
     # Barriers
 
@@ -434,11 +441,7 @@ class BlockMachine:
 
     def _completed(self) -> Clock:
         """Return what an effect that completes lets others know: itself, and nothing else."""
-        clock, mark = self._known.empty(), self.agent.mark
-        clock.done = mark.bit
-        clock.before.join(self.agent.clock.before)
-        clock.before.done |= mark.bit
-        return clock
+        return self._known.empty().learn(self.agent.mark.bit, self.agent.clock.before)
 
     def _operate(self, barrier: MBarrier, kind: Operation, phase: int, agent: Agent) -> None:
         if self._cluster.log:
@@ -488,7 +491,7 @@ class BlockMachine:
             home._enter(access, self, None)
         if then:
             effect.then = self._effect(engine, then, what, read, time, amount)
-            effect.then.agent.clock.done |= effect.agent.mark.bit
+            effect.then.agent = _behind(effect.then.agent, effect.agent.mark)
         self.engines.launch(effect)
         if self._stmt is not None:
             self._tiles.launch(self._stmt, effect.agent)
@@ -535,6 +538,12 @@ class BlockMachine:
                 self._known.acquire_effect(atoms, effect.agent.mark, effect.agent.clock.before)
 
         return self.engines.wait((engine, self.threads.begin), pending, read, passed)
+
+
+def _behind(agent: Agent, first: Mark) -> Agent:
+    """Return the agent of an effect's second step, which knows that the first is over."""
+    clock = agent.clock
+    return replace(agent, clock=clock._replace(done=clock.done | first.bit))
 
 
 def _region(tensor: ir.SharedTensor, offset: int) -> ir.Region:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
@@ -165,8 +166,8 @@ class Schedule:
         return min(moves, key=_when)
 
 
-def _when(move: ThreadGroup | Effect) -> tuple[float, bool, int]:
-    return move.time, isinstance(move, ThreadGroup), move.order
+_when = attrgetter("time", "thread", "order")
+"""Sorts moves by their time, effects before groups."""
 
 
 class Early(Schedule):
