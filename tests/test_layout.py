@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilus.layout import (
+    Digit,
+    RegisterLayout,
     SharedLayout,
     Swizzle,
     WarpGrid,
@@ -92,6 +94,32 @@ def test_a_layout_without_dimensions_is_that_of_the_first_element_along_them(lay
     assert np.array_equal(less.coordinates()[:, number], wanted)
     squeezed = tuple(n for n in less.shape if n > 1)
     assert less.reshaped(squeezed).reshaped(less.shape).same(less)
+
+
+TURNED = RegisterLayout(
+    (12,), 1, 12, (Digit(0, "register", 1, 3, 4), Digit(0, "register", 3, 4, 1))
+)
+"""Registers count fours first."""
+
+
+@given(LAYOUTS.filter(lambda layout: layout.shape) | st.just(TURNED), st.data())
+def test_a_part_of_a_layout_holds_what_lies_in_the_box(layout, data):
+    offsets = [data.draw(st.integers(0, n - 1)) for n in layout.shape]
+    shape = [data.draw(st.integers(1, n - o)) for o, n in zip(offsets, layout.shape, strict=True)]
+    part = layout.part(offsets, shape)
+    if part is None:
+        return
+    number = [c_text(part.register.replace("r", str(r))) for r in range(part.layout.registers)]
+    found = part.layout.coordinates()
+    assert np.array_equal(found + offsets, layout.coordinates()[:, number])
+    assert len(np.unique(found.reshape(-1, len(shape)), axis=0)) == np.prod(shape, dtype=int)
+
+
+@pytest.mark.parametrize(
+    "offset, size, cut", [(2, 2, True), (4, 8, True), (2, 3, False), (2, 8, False)]
+)
+def test_a_part_does_not_reach_over_the_end_of_a_digit(offset, size, cut):
+    assert (TURNED.part([offset], [size]) is not None) == cut
 
 
 @pytest.mark.parametrize(

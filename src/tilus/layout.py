@@ -243,8 +243,11 @@ class RegisterLayout:
             for d in sorted(own, key=lambda d: -d.stride):
                 begin, offset = divmod(offset, d.stride)
                 whole, rest = divmod(size, d.stride)
-                cuts.append((d, replace(d, size=max(1, whole)), begin))
-                if (whole and (rest or offset)) or (cuts[-1][1] != d and d.source == "thread"):
+                kept = max(1, whole)
+                cuts.append((d, replace(d, size=kept), begin))
+                if begin + kept > d.size or (whole and (rest or offset)):
+                    return None
+                if kept != d.size and d.source == "thread":
                     return None
                 size = min(size, d.stride)
         return _part(tuple(shape), self.threads, sorted(cuts, key=lambda cut: cut[0].divisor))

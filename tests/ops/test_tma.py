@@ -227,6 +227,26 @@ def test_stores_refuse(fault, message):
         Store(**fault).lower()
 
 
+class Behind(tilus.Script):
+    """Store one of several tiles of 48 bytes, or both of them at once."""
+
+    def __init__(self, both):
+        self.both = both
+
+    def __call__(self, c_ptr: ~float16):
+        self.attrs.blocks, self.attrs.warps = 1, 1
+        gc = self.global_view(c_ptr, dtype=float16, shape=[64, 8])
+        sc = self.shared_tensor(dtype=float16, shape=[2, 3, 8])
+        with self.single_thread():
+            self.tma.shared_to_global(sc if self.both else sc[1], gc, offsets=[0, 0])
+
+
+def test_a_store_begins_at_a_multiple_of_128_bytes():
+    assert Behind(both=True).lower()
+    with pytest.raises(LanguageError, match=r"sc: tiles .* multiple of 128 bytes, got 48 bytes"):
+        Behind(both=False).lower()
+
+
 def test_threads_of_different_warps_may_be_chosen_differently():
     assert Store(then="another warp").lower()
 

@@ -102,6 +102,35 @@ def test_reshape_shared_refuses_rows_of_several_panels():
         Rows(block_k=128).lower()
 
 
+class RowsOfRows(tilus.Script):
+    """Fetch a tile as the last of several views of it, read it as all of them."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __call__(self, a_ptr: ~float16, c_ptr: ~float16):
+        self.attrs.blocks, self.attrs.warps = 1, 4
+        ga, gc = (self.global_view(p, dtype=float16, shape=[64, 64]) for p in (a_ptr, c_ptr))
+        first = self.shared_tensor(dtype=float16, shape=[64, 64])
+        second = self.reshape_shared(first, [2, 32, 64])
+        third = self.reshape_shared(second, [64 // self.rows, self.rows, 64])
+        full = self.mbarrier.alloc(1)
+        with self.single_thread(0):
+            self.mbarrier.arrive_and_expect_tx(full, third.nbytes)
+            self.tma.global_to_shared(ga, third, offsets=[0, 0], mbarrier=full)
+        self.mbarrier.wait(full, phase=0)
+        self.store_global(gc, self.load_shared(second[0]), offsets=[0, 0])
+        for i in range(32, 64, self.rows):
+            self.store_global(gc, self.load_shared(third[i // self.rows]), offsets=[i, 0])
+
+
+def test_views_of_views_have_the_swizzle_that_one_of_them_needs(backend):
+    a = np.arange(4096, dtype=np.float16).reshape(64, 64)
+    c = np.full_like(a, np.nan)
+    backend.run(RowsOfRows(16), a, c)
+    assert np.array_equal(a, c)
+
+
 class Part(tilus.Script):
     """Reshape one of several stages, whose number is known at run time."""
 
@@ -203,6 +232,16 @@ def reshapes_what_tma_fills(self, p: ~float16):
     self.tma.global_to_shared(view, s, offsets=[0, 0], mbarrier=full)
 
 
+def cuts_a_pattern_of_the_swizzle(self, p: ~float16):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    view = self.global_view(p, dtype=float16, shape=[64, 64])
+    s = self.shared_tensor(dtype=float16, shape=[64, 64])
+    full = self.mbarrier.alloc(1)
+    self.tma.global_to_shared(view, s, offsets=[0, 0], mbarrier=full)
+    small = self.reshape_shared(s, [16, 4, 64])
+    self.load_shared(small[1])
+
+
 def annotates_a_wrong_shape(self):
     self.attrs.blocks, self.attrs.warps = 1, 1
     s = self.shared_tensor(dtype=float16, shape=[64, 64])
@@ -225,6 +264,7 @@ def annotates_the_wrong_kind(self):
         (reshapes_to_another_size, r"shape must be positive integers, 128 elements in all, got"),
         (reshapes_a_transposed_view, "tensor must be as it lies in memory, got a transposed view"),
         (reshapes_what_tma_fills, "s must have one layout in shared memory, but its uses need"),
+        (cuts_a_pattern_of_the_swizzle, "small: tiles .* multiple of 1024 bytes, got 512 bytes"),
         (annotates_a_wrong_shape, r"layout must be of \[64, 64\] elements of 2 bytes, got \[64, 3"),
         (annotates_the_wrong_kind, "got a RegisterLayout for a SharedTensor"),
     ],

@@ -74,12 +74,13 @@ class Layouts:
         row_bytes = buffer.shape[-1] * buffer.dtype.nbytes
         tile_bytes = math.prod(buffer.shape[-2:]) * buffer.dtype.nbytes
         swizzle = swizzle_for(row_bytes, tile_bytes if buffer.nbytes > tile_bytes else 0)
-        if swizzle is None and not needed and row_bytes % 16 == 0:
+        apart = tensor.nbytes if tensor.nbytes < buffer.nbytes else 0  # TMA starts at each of them
+        if swizzle is None and not needed and row_bytes % 16 == apart % 128 == 0:
             swizzle = Swizzle.NONE
         if swizzle is None:
             what, unit, found = ("rows", 32 if needed else 16, row_bytes)
-            if row_bytes % 32 == 0:
-                what, unit, found = ("tiles behind each other", 256, tile_bytes)
+            if row_bytes % unit == 0:
+                what, unit, found = ("tiles behind each other", 256 if needed else 128, tile_bytes)
             message = f"{buffer.name}: {what} must be a multiple of {unit} bytes, got {found} bytes"
             raise LanguageError(message, buffer.location)
         layout = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes, swizzle)
@@ -107,13 +108,29 @@ class Layouts:
     def _share_rows(self) -> None:
         """Give buffers that are made of the same rows the same swizzle: that of the one whose
         layout an instruction demands, or none."""
+        known = self.shared
+        # Views of views: what is demanded of the last one goes up to the first, then to all.
+        for instruction, a, b in reversed(self._same_rows):
+            if b.buffer in known and a.buffer not in known:
+                self._lay_rows(instruction, a, known[b.buffer])
         for instruction, a, b in self._same_rows:
-            self.instruction = instruction
-            known = self.shared.get(a.buffer) or self.shared.get(b.buffer)
-            swizzle = known.swizzle if known and known.panels == 1 else Swizzle.NONE
+            demanded = known.get(a.buffer) or known.get(b.buffer)
             for tensor in (a, b):
-                shape, nbytes = tensor.buffer.shape[-2:], tensor.dtype.nbytes
-                self.laid_out(tensor, SharedLayout(shape, nbytes, swizzle))
+                self._lay_rows(instruction, tensor, demanded)
+
+    def _lay_rows(
+        self, instruction: Instruction, tensor: SharedTensor, demanded: SharedLayout | None
+    ) -> None:
+        """Give a buffer's tiles rows like those of a layout; the pattern of a swizzle begins anew
+        with each tile, so that it must end there."""
+        self.instruction, buffer = instruction, tensor.buffer
+        swizzle = demanded.swizzle if demanded and demanded.panels == 1 else Swizzle.NONE
+        layout = SharedLayout(buffer.shape[-2:], buffer.dtype.nbytes, swizzle)
+        if swizzle and buffer.nbytes > layout.panel_bytes and layout.panel_bytes % (8 * swizzle):
+            rule = f"{buffer.name}: tiles swizzled by {int(swizzle)} bytes must have"
+            message = f"{rule} a multiple of {8 * swizzle} bytes, got {layout.panel_bytes} bytes"
+            raise LanguageError(message, instruction.location)
+        self.laid_out(tensor, layout)
 
     def _plain(self, buffer: SharedBuffer) -> SharedLayout:
         """Return the layout of a buffer that only threads touch."""
