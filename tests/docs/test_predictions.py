@@ -20,7 +20,14 @@ from tilus import prediction, records
 def compare(record: records.Record, root: Path, version: str, *problem: Any) -> Any:
     """Stand in for the cost model: it predicts four fifths of what was measured."""
     measured = record.summary(version, *problem).latency_ms
-    made = {"limit": "copies", "blocks": 4096, "tiles": 128, "resident": 2, "sms": 132, "outputs": 1}
+    made = {
+        "limit": "copies",
+        "blocks": 4096,
+        "tiles": 128,
+        "resident": 2,
+        "sms": 132,
+        "outputs": 1,
+    }
     return SimpleNamespace(
         prediction=SimpleNamespace(**made, waves=15.515),
         mhz=1350.0,
