@@ -267,6 +267,34 @@ def test_a_peers_memory_is_judged(device, fault, message):
         kernel(x.reshape(-1, 64), y.reshape(-1, 64))
 
 
+class Handed(tilus.Script):
+    """A block writes a tile of its peer, which has it brought to device memory."""
+
+    def __call__(self, y_ptr: ~float16):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 4
+        gy = self.global_view(y_ptr, dtype=float16, shape=[16, 64])
+        tile = self.shared_tensor(dtype=float16, shape=[16, 64])
+        self.cluster.sync()
+        x = self.register_tensor(dtype=float16, shape=[16, 64], init=1)
+        if self.cluster.blockRank == 0:
+            self.store_shared(self.cluster.map_shared_addr(tile, rank=1), x)
+        self.fence.proxy_async()
+        self.cluster.sync()
+        if self.cluster.blockRank == 1:
+            with self.single_thread():
+                self.tma.shared_to_global(tile, gy, [0, 0])
+                self.tma.commit_group()
+                self.tma.wait_group(0)
+
+
+def test_no_engine_reads_what_a_peer_has_written(device):
+    device("sim")
+    with pytest.raises(SimulationError, match=r"race.*proxy_async orders no write to another"):
+        Handed()(np.zeros((16, 64), np.float16))
+
+
 class Mapped(tilus.Script):
     """A block uses what another one has otherwise than by loads and stores."""
 
