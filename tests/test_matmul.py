@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """tilus.kernels.matmul on the simulator: exact for any arrays, and errors that say what to do."""
 
+import sys
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tilus import ArgumentError, kernels, option, runtime
-from tilus.kernels import Schedule
+from tilus.kernels import Schedule, arrays
 from tilus.kernels.matmul import plan
 
 
@@ -51,6 +54,35 @@ def test_what_tma_cannot_address_goes_to_the_plain_kernel(size, a_order):
 def test_k_of_0_gives_zeros_and_results_without_elements_run_nothing():
     assert exact(np.empty((8, 0), np.float16), np.empty((0, 8), np.float16)).kernel == "plain"
     assert exact(np.empty((0, 8), np.float16), integers(8, 8)).kernel == "none"
+
+
+class Tensor:
+    """One of PyTorch."""
+
+    __module__ = "torch"
+    dtype, device = "torch.float16", "cuda:1"
+
+
+class Subclass(Tensor):
+    """One of somebody else's, as PyTorch lets them be made."""
+
+
+class Other:
+    """An array of a library that we do not know."""
+
+    __module__ = "jax.numpy"
+
+
+@pytest.mark.parametrize("kind", [Tensor, Subclass])
+def test_a_new_result_comes_from_the_library_of_a(kind, monkeypatch):
+    made = SimpleNamespace(empty=lambda shape, dtype, device: (shape, dtype, device))
+    monkeypatch.setitem(sys.modules, "torch", made)
+    assert arrays.new(kind(), (2, 3)) == ((2, 3), "torch.float16", "cuda:1")
+
+
+def test_a_result_of_an_unknown_library_must_be_given():
+    with pytest.raises(ArgumentError, match=r"^out must be given, since arrays of jax"):
+        arrays.new(Other(), (2, 3))
 
 
 def test_results_go_to_rows_columns_and_parts_of_arrays():

@@ -152,7 +152,7 @@ def operand(x: Array) -> Operand | None:
 
 def new(like: Any, shape: tuple[int, int]) -> Any:
     """Return a new array from the library, and where, ``like`` comes from."""
-    library = type(like).__module__.partition(".")[0]
+    library = runtime.library_of(like)
     if library == "torch":
         return sys.modules["torch"].empty(shape, dtype=like.dtype, device=like.device)
     if library == "cupy":
@@ -162,7 +162,7 @@ def new(like: Any, shape: tuple[int, int]) -> Any:
         return np.empty(shape, dtype=like.dtype)
     if isinstance(like, DeviceArray):
         return DeviceArray(shape, like.dtype, like.device)
-    rule = f"given, since arrays of {library} are not made here"
+    rule = f"given, since arrays of {type(like).__module__} are not made here"
     raise ArgumentError("out", rule, "None", "Pass an array for the result.")
 
 

@@ -29,9 +29,9 @@ class reshape_shared(Instruction):
 
     Elements keep their row-major order. Where the last two dimensions stay as they are, only tiles
     are counted in another way. Where the last one does, rows are dealt to other tiles: TMA and
-    WGMMA use both tensors if a row is at most 128 bytes, one row of a swizzle, and tiles behind each
-    other have a multiple of eight rows. Else rows must follow one another in memory, so that
-    neither of them can use the tensor.
+    WGMMA use both tensors if a row is at most 128 bytes, one row of a swizzle, and tiles that
+    follow one another have a multiple of eight rows. Else rows must follow one another in memory,
+    so that neither of them can use the tensor.
 
     NumPy: out = tensor.reshape(shape)
     PTX:   none
