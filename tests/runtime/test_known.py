@@ -24,8 +24,8 @@ import tilus
 from tilus import boolean, float16, float32, int32, launch
 from tilus.errors import ArgumentError
 from tilus.launch import Known, bind
-from tilus.launch.known import TENSOR, reader
-from tilus.runtime import DeviceArray, encode_tensor_map, tensor_map
+from tilus.launch.known import ARRAY, TENSOR, reader
+from tilus.runtime import DeviceArray, describe, encode_tensor_map, tensor_map
 
 A, C = 0x10000, 0x80000
 COPY, PITCHED = Copy(), Pitched()
@@ -110,6 +110,14 @@ def test_a_call_like_one_before_is_not_bound_again(gpu, torch, bound):
     assert len(bound) == 1 and len(gpu.launches) == 3
     assert {made.arguments for made in gpu.launches} == {(A, 64, 64, 64, 64, A, C)}
     assert kernel.last_run == launch.Run("cuda:0", (1, 1, 1))
+
+
+def test_a_parameter_may_have_any_name():
+    def kernel(self, type: int32, describe: ~float16, copysign: float32): ...
+
+    x = np.zeros(8, np.float16)
+    key = reader(kernel, ARRAY)(3, x, copysign=-0.0)
+    assert key == (int, 3, np.ndarray, describe(x, "x").key, float, -0.0, -1.0)
 
 
 def test_names_and_places_are_the_same_call(gpu, torch, bound):

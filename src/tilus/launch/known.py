@@ -25,12 +25,12 @@ from tilus.options import NO_INSTRUMENTS, option
 T = TypeVar("T")
 Key = tuple[object, ...]
 
-TENSOR = "type({0}), {0}.data_ptr(), {0}.shape, {0}.stride(), {0}.dtype, {0}.device"
+TENSOR = "_type({0}), {0}.data_ptr(), {0}.shape, {0}.stride(), {0}.dtype, {0}.device"
 """What makes a tensor of PyTorch what it is to a kernel, in its own words."""
-ARRAY = "type({0}), describe({0}, '').key"
+ARRAY = "_type({0}), _describe({0}, '').key"
 """The same of any other array."""
-NUMBER = "type({0}), {0}"
-REAL = "type({0}), {0}, copysign(1.0, {0})"
+NUMBER = "_type({0}), {0}"
+REAL = "_type({0}), {0}, _copysign(1.0, {0})"
 """0.0 and -0.0 are equal, and not the same."""
 
 
@@ -116,7 +116,8 @@ def reader(function: FunctionType, array: str) -> Callable[..., Key]:
     if code.co_kwonlyargcount:
         names.insert(code.co_argcount - 1, "*")
     parts = "".join(form(p, array).format(p.name) + ", " for p in parameters(function))
-    tools = {"describe": runtime.describe, "copysign": math.copysign}
+    # Names that no parameter has: it would hide them.
+    tools = {"_type": type, "_describe": runtime.describe, "_copysign": math.copysign}
     made: FunctionType = eval(f"lambda {', '.join(names)}: ({parts})", tools)
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     return made
