@@ -167,7 +167,8 @@ def test_products_that_are_seen_late_do_not_hide_each_other() -> None:
     lines = [row for row in beside.seen(gpu) if any(e.kind == "compute" for e in row.events)]
     lines = [row for row in lines if not row.label.startswith("stage")]
     assert sum(len(row.events) for row in lines) == len(products)
-    assert [row.label for row in lines[:2]] == ["products, until", "seen: 64% busy"]
+    share = f"seen: {timelines.busy(gpu):.0%} busy"
+    assert [row.label for row in lines[:2]] == ["products, until", share]
     for row in beside.seen(gpu):
         same = [e for e in row.events if e.kind == "compute"]
         assert overlapping([(e.start, e.end) for e in same]) == 0, row.label

@@ -214,7 +214,7 @@ def overview(records: list[found.Traced]) -> nodes.table:
             " → ".join(written(name, cycles.quantity(r, name)) for r in both) for name in OVERVIEW
         )
         made.append([record.version.upper(), *cells, slowed(record)])
-    return numbers.table(["Kernel", *OVERVIEW.values(), "Looks"], made)
+    return numbers.table(["Of", *OVERVIEW.values(), "Looks"], made)
 
 
 class Traced(SphinxRole):
