@@ -24,6 +24,7 @@ from tilus.passes.placement import BARRIER_BYTES
 
 CHUNK, LINE = 16, 128  # bytes: what a swizzle moves as one; all banks, once
 ROWS = 8
+NARROW = 0.06  # of the whole: a name does not fit into such a box, but upright
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def memory(name: str, version: str) -> None:
         buffers = list(dict.fromkeys(_stem(p) for p in tiles))
         fills = dict(zip(buffers, (colours.load, colours.compute, colours.other), strict=False))
         for part in tiles:
-            _box(above, part, fills[_stem(part)], colours)
+            _box(above, part, barriers[0].begin, fills[_stem(part)], colours)
         ticks = sorted({p.begin for p in tiles} | {barriers[0].begin})
         above.set_xticks(ticks, [f"{t / 1024:g}" for t in ticks])
         above.set_xlabel("KiB from the start of shared memory")
@@ -79,7 +80,8 @@ def memory(name: str, version: str) -> None:
         arrays = list(dict.fromkeys(_stem(p) for p in barriers))
         for part in barriers:
             fill = (colours.other, colours.muted)[arrays.index(_stem(part)) % 2]
-            _box(below, replace(part, name=part.name.removeprefix(_stem(part))), fill, colours)
+            shown = replace(part, name=part.name.removeprefix(_stem(part)))
+            _box(below, shown, sum(p.nbytes for p in barriers), fill, colours)
         ticks = [p.begin for p in barriers]
         below.set_xticks(ticks, [f"{t}" for t in ticks], fontsize=8)
         below.set_title("mbarriers: " + ", ".join(arrays), loc="left", fontsize=9.5)
@@ -94,10 +96,12 @@ def _stem(part: Part) -> str:
     return part.name.partition("[")[0]
 
 
-def _box(ax: Axes, part: Part, fill: str, colours: Theme) -> None:
+def _box(ax: Axes, part: Part, whole: int, fill: str, colours: Theme) -> None:
     ax.barh(0, part.nbytes, 1, left=part.begin, fc=fill, ec=colours.page, lw=0.8)
     text = {"ha": "center", "va": "center", "color": colours.on_bar, "fontsize": 7.5}
-    ax.text(part.begin + part.nbytes / 2, 0, part.name.replace("[", "\n[").strip(), **text)
+    narrow = part.nbytes < NARROW * whole
+    name = part.name if narrow else part.name.replace("[", "\n[").strip()
+    ax.text(part.begin + part.nbytes / 2, 0, name, rotation=90 if narrow else 0, **text)
 
 
 def chunks(layout: SharedLayout, rows: int = ROWS) -> dict[tuple[int, int], tuple[int, int]]:

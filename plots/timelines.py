@@ -25,7 +25,7 @@ from tilus.simulator import Costs, Result
 THIN, ROW = 0.62, 1.0
 INCHES, POINTS = 0.36, 10.8  # of a row; of all text: a phone shrinks the figure
 DIGIT = 0.024  # of the whole width
-LOADS, COMPUTES = "loads", "computes"
+LOADS, COMPUTES, LEAVE = "loads", "computes", "results leave"
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,23 @@ def rows(result: Result) -> list[Row]:
     found = [_role(result, lane, LOADS) for lane in sorted(loaders - computers)]
     found += [_role(result, lane, f"{LOADS}, {COMPUTES}") for lane in sorted(loaders & computers)]
     found += [Row(f"stage {i}", THIN, tuple(_life(result, i))) for i in stages]
-    found += [_role(result, lane, COMPUTES) for lane in sorted(computers - loaders)]
+    for lane in sorted(computers - loaders):
+        found += [_role(result, lane, COMPUTES), *_results(result, lane)]
     products = tuple(e for e in result.events if e.kind == "compute")
     return [*found, Row(f"tensor cores\n{busy(result):.0%} busy", ROW, products)]
 
 
 def _role(result: Result, lane: str, does: str) -> Row:
     return Row(f"{lane}\n{does}", ROW, tuple(e for e in result.events if e.lane == lane))
+
+
+def _results(result: Result, lane: str) -> Iterator[Row]:
+    """Yield the bulk stores of a lane, if it has any: each from its issue until it has arrived."""
+    mine = [e for e in result.events if e.kind == "store" and e.issuer == lane]
+    stores = [e for e in mine if e.reads]
+    ends = {e.issued: max(x.end for x in mine if x.issued == e.issued) for e in stores}
+    if stores:
+        yield Row(LEAVE, THIN, tuple(replace(e, end=ends[e.issued]) for e in stores))
 
 
 def _life(result: Result, stage: int) -> Iterator[Event]:
@@ -141,6 +151,8 @@ def _bar(ax: Axes, y: float, height: float, event: Event, colours: Theme) -> Non
         bar(0.55 * height, fc="none", ec=colours.muted, hatch="/////", lw=0)
         return
     fill = {"copy": colours.load, "compute": colours.compute}.get(event.kind, colours.other)
+    if event.kind == "store" and event.issuer:
+        fill = colours.muted
     engine = event.kind in ("copy", "compute")
     edge = {"ec": colours.page, "lw": 0.4} if engine else {"ec": fill, "lw": 0.6}
     bar(0.8 * height, fc=fill, **edge)

@@ -45,6 +45,7 @@ function stepper(figure) {
     scene.places.forEach(showPointer);
     showCore(scene.product);
     showBarriers(scene.barriers, before.barriers);
+    scene.staging.forEach((now, i) => showStaging(now, before.staging[i], i));
     scene.actors.forEach(showActor);
     showLines(scene.actors);
     const chapter = part("[data-step]").findLast((button) => button.dataset.step <= step);
@@ -88,6 +89,14 @@ function stepper(figure) {
         if (j) cell.style.setProperty("--part", `${(100 * number) / (most[i][j - 1] || 1)}%`);
         cell.classList.toggle("changed", number !== before[i][j]);
       });
+    });
+  }
+
+  function showStaging(now, before, i) {
+    const cells = part(".staging tbody tr")[i].querySelectorAll("td");
+    now.forEach((value, j) => {
+      cells[j].textContent = value === null ? "–" : (data.stagings[value] ?? value);
+      cells[j].classList.toggle("changed", value !== before[j]);
     });
   }
 

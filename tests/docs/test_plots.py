@@ -289,10 +289,22 @@ def test_a_stage_is_full_when_its_barrier_says_so(version: str) -> None:
 # ---- raster -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["v3", "v4"])
+@pytest.mark.parametrize("version", ["v3", "v4", "v6", "v7"])
 def test_each_tile_is_visited_once(version: str) -> None:
-    tiles = raster.visits(version, 2048)
-    assert len(tiles) == 256 and set(tiles) == {(i, j) for i in range(16) for j in range(16)}
+    tiles, down = raster.visits(version, 2048), 2048 // simulated.SCHEDULES[version]["block_m"]
+    assert len(tiles) == 16 * down and set(tiles) == {
+        (i, j) for i in range(down) for j in range(16)
+    }
+
+
+def test_the_orders_of_persistent_blocks_are_those_of_the_record(tmp_path: Path) -> None:
+    data = records.load(raster.ROOT / "plots" / "data" / "ladder.json")
+    raster.v7("light", "plots/data/ladder.json")
+    assert [ax.get_title() for ax in plt.gcf().axes] == ["V6", "V7"]
+    for ax, version in zip(plt.gcf().axes, ("v6", "v7"), strict=True):
+        schedule = data.summary(version, *raster.LARGEST).schedule
+        wave = raster.visits(version, **schedule)[: raster.SMS]
+        assert f"{len({row for row, _ in wave})} panels of A" in ax.get_xlabel()
 
 
 def test_v3_goes_down_the_columns_and_v4_in_groups_of_eight_rows() -> None:

@@ -8,6 +8,7 @@ end. Nothing here draws or speaks; see :mod:`ladder.words` and :mod:`ladder.step
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +45,29 @@ class Stage:
     state: str
     tile: int | None = None
     share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Results of ``lane`` that leave through the staging buffer: ``wrote`` them, the engine reads
+    them (``read``) and writes them to the tile ``output`` of C (``arrived``)."""
+
+    lane: str
+    output: int
+    wrote: Event
+    read: Event
+    arrived: Event
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The staging buffer of a group: ``"free"``, ``"written"`` by threads, ``"full"``, or
+    ``"read"`` by the engine; and how many of its stores have not been read, not arrived."""
+
+    state: str
+    output: int | None
+    unread: int
+    unarrived: int
 
 
 @dataclass(frozen=True)
@@ -96,6 +120,47 @@ class Run:
         return tuple(e for e in self.events if e.kind == "copy")
 
     @cached_property
+    def outputs(self) -> int:
+        """How many tiles of C the block computes; those of which results are staged, at least 1."""
+        return 1 + max((x.output for x in self.leaving), default=0)
+
+    def begins_output(self, tile: int) -> bool:
+        """Return whether a tile of K is the first of a tile of C, but not of the first one."""
+        each = (1 + max(e.tile or 0 for e in self.copies)) // self.outputs
+        return tile > 0 and tile % each == 0
+
+    @cached_property
+    def leaving(self) -> tuple[Leaving, ...]:
+        """All results that leave through a staging buffer, in the order in which they do."""
+        reads = [e for e in self.events if e.lane == timeline.ENGINES[2] and e.reads]
+        return tuple(self._leaving(read) for read in sorted(reads, key=lambda e: e.start))
+
+    def _leaving(self, read: Event) -> Leaving:
+        mine = [e for e in self.events if e.lane == read.issuer and e.start < read.start]
+        wrote = max((e for e in mine if e.what == STAGE), key=lambda e: e.start)
+        (arrived,) = (
+            e
+            for e in self.events
+            if (e.lane, e.issuer, e.issued) == (read.lane, read.issuer, read.issued) and not e.reads
+        )
+        output = sum(e.what == "register_tensor" for e in mine) - 1  # an accumulator for each
+        return Leaving(wrote.lane, output, wrote, read, arrived)
+
+    def staging(self, lane: str, time: float) -> Staging:
+        """Return the state of the staging buffer of a group."""
+        mine = [x for x in self.leaving if x.lane == lane and x.wrote.start <= time]
+        asked = [x for x in mine if (x.read.issued or 0) <= time]
+        unread, unarrived = (
+            sum(getattr(x, end).end > time for x in asked) for end in ("read", "arrived")
+        )
+        if not mine or mine[-1].read.end <= time:
+            return Staging("free", None, unread, unarrived)
+        last = mine[-1]
+        full = "read" if last in asked else "full"
+        state = "written" if last.wrote.end > time else full
+        return Staging(state, last.output, unread, unarrived)
+
+    @cached_property
     def depth(self) -> int:
         """How many stages the ring has."""
         return 1 + max(span.stage for span in self._spans)
@@ -128,8 +193,12 @@ class Run:
         return ended.end if ended else 0.0
 
     def awaited(self, wait: Event) -> Event | None:
-        """Return the product whose end let a ``wait_group`` pass: the last that was over by then"""
-        mine = (e for e in self.products if e.issuer == wait.lane and e.end <= wait.end)
+        """Return the product or the store whose end let a ``wait_group`` pass: the last that was
+        over by then."""
+        ends: Iterable[Event] = self.products
+        if bulk(wait):
+            ends = (x.read if reading(wait) else x.arrived for x in self.leaving)
+        mine = (e for e in ends if e.issuer == wait.lane and e.end <= wait.end)
         return max(mine, key=lambda e: e.end, default=None)
 
     def current(self, lane: str, time: float) -> Event | None:
@@ -180,7 +249,7 @@ class Run:
     def _acts(self) -> Iterator[Act]:
         for lane in self.lanes:
             mine = [i.event for i in lane.intervals]
-            yield from _ends(mine) if lane.name in timeline.ENGINES else _runs(mine)
+            yield from _ends(mine) if lane.name in timeline.ENGINES else _runs(mine, self)
         spans = {(s.stage, s.start) for s in self._spans if s.state == "read"}
         for e in self.products:
             if (e.stage, e.start) in spans:
@@ -191,18 +260,40 @@ def _ends(events: Iterable[Event]) -> Iterator[Act]:
     yield from (Act(e.lane, e.end, e.end, (e,)) for e in events)
 
 
-def pauses(event: Event) -> bool:
-    """Return whether a role stands still at an event: it waits, meets the others, or stores."""
-    return event.kind in ("wait", "store") or event.what == "sync"
+STAGE = "store_shared"
+"""What puts results into the staging buffer."""
 
 
-def _runs(events: Sequence[Event]) -> Iterator[Act]:
+def bulk(wait: Event) -> bool:
+    """Return whether a ``wait_group`` waits for bulk stores: both engines have one of that name."""
+    return wait.what == "wait_group" and "tma." in _source(wait)
+
+
+def reading(wait: Event) -> bool:
+    """Return whether it waits only until they have been read."""
+    return "read=True" in _source(wait)
+
+
+def _source(event: Event) -> str:
+    return linecache.getline(event.location.file, event.location.line)
+
+
+def pauses(event: Event, run: Run) -> bool:
+    """Return whether a role stands still at an event: it waits, stores, or meets the others.
+
+    A group that meets by itself is no pause: it goes on as one.
+    """
+    meets = event.what == "sync" and event.lane not in run.computers - run.loaders
+    return event.kind in ("wait", "store") or meets
+
+
+def _runs(events: Sequence[Event], whole: Run) -> Iterator[Act]:
     """Cut what a role did where it stands still, and where it turns to the load of a tile."""
     run: list[Event] = []
     after: Event | None = None
     for event in events:
         again = event.what == EXPECT and bool(run)
-        if again or pauses(event):
+        if again or pauses(event, whole):
             if run or after:
                 yield _run(run, after, None if again else event)
             run, after = ([event], None) if again else ([], event)
@@ -242,7 +333,8 @@ def moments(run: Run) -> dict[int, str]:
     last = max(e.tile or 0 for e in run.copies)
     turned = _first(stages, lambda s: (s[0].tile or 0) >= run.depth)
     come = _first(stages, lambda s: s[last % run.depth] == Stage("full", last, 1.0))
-    found = {
+    between = _next_output(run, stages) if run.outputs > 1 else {}
+    found = between | {
         _first(stages, lambda s: all(x.state == "filling" for x in s)): "The ring fills",
         _first(stages, lambda s: s[0].state == "read"): "First product",
         turned: "Once around",
@@ -251,6 +343,14 @@ def moments(run: Run) -> dict[int, str]:
         len(stages) - 1: "End",
     }
     return dict(sorted(found.items()))
+
+
+def _next_output(run: Run, stages: Sequence[tuple[Stage, ...]]) -> dict[int, str]:
+    """Return the moments between two tiles of C."""
+    loads = _first(stages, lambda s: any(run.begins_output(x.tile or 0) for x in s))
+    read = min(x.read.start for x in run.leaving)
+    leaves = next(i for i, step in enumerate(run.steps) if step.time >= read)
+    return {loads: "The next tile of C", leaves: "Results leave"}
 
 
 def _first(stages: Sequence[tuple[Stage, ...]], true: Callable[[tuple[Stage, ...]], bool]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from html import escape
 from itertools import groupby
 from math import cos, pi, sin
@@ -48,8 +48,13 @@ def actors(run: Run) -> list[dict[str, Any]]:
     places = list(enumerate(pointers(run)))
     return [
         {"name": name, "places": [(n, kind) for n, (lane, kind) in places if lane == name]}
-        for name in (*run.roles, *timeline.ENGINES[:2])
+        for name in (*run.roles, *timeline.ENGINES[: 3 if run.leaving else 2])
     ]
+
+
+def stagers(run: Run) -> list[str]:
+    """Return the groups that have a staging buffer."""
+    return sorted({x.lane for x in run.leaving})
 
 
 def scene(run: Run, step: Step) -> dict[str, Any]:
@@ -64,6 +69,7 @@ def scene(run: Run, step: Step) -> dict[str, Any]:
         "barriers": [(states[x].phase, states[x].arrivals, states[x].bytes) for x in run.labels],
         "actors": [(*x, *_lines(run, lane, step)) for x, lane in zip(doing, lanes, strict=True)],
         "product": next((e.tile for e in run.products if e.start <= time < e.end), None),
+        "staging": [astuple(run.staging(lane, time)) for lane in stagers(run)],
         "places": [run.at_stage(lane, kind, time) for lane, kind in pointers(run)],
     }
 
@@ -141,6 +147,7 @@ def _bar(event: Event, cycles: float) -> Bar:
     engine = event.kind in ("copy", "compute")
     fits = engine and width > NARROW and event.tile is not None
     kind = event.kind if engine else "store" if event.kind == "store" else "wait"
+    kind = "leave" if kind == "store" and event.issuer else kind
     text = str(event.tile) if fits else ""
     return Bar(kind, round(100 * event.start / cycles, 2), round(width, 2), text)
 

@@ -35,15 +35,17 @@ from tilus.simulator import Result
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-STAGES, TILES = 3, 7
-"""The ring begins anew twice."""
+STAGES, TILES, EACH = 3, 7, 4
+"""The ring begins anew twice; a block with several tiles of C has ``EACH`` tiles of K for each."""
 
 
 @cache
-def run(version: str, stages: int = STAGES, tiles: int = TILES) -> Result:
+def run(version: str, stages: int = STAGES, tiles: int | None = None) -> Result:
     """Run one block of a step, whose ring has ``stages``, over ``tiles`` tiles of K."""
     (name,) = (x for x in simulated.SCHEDULES[version] if x.endswith("num_stages"))
-    return prediction.one_block(simulated.step(version, **{name: stages}), tiles)
+    outputs = simulated.OUTPUTS[version]
+    tiles = tiles or (EACH if outputs > 1 else TILES)
+    return prediction.one_block(simulated.step(version, **{name: stages}), tiles, outputs)
 
 
 def page(version: str, result: Result) -> dict[str, Any]:
@@ -59,6 +61,7 @@ def page(version: str, result: Result) -> dict[str, Any]:
         "moments": [{"step": i, "title": title} for i, title in titles.items()],
         "actors": scenes.actors(block),
         "pointers": scenes.pointers(block),
+        "stagers": scenes.stagers(block),
         "sectors": scenes.sectors(block.depth),
         "kinds": [{"name": kind, "array": array} for array, kind in block.kinds.items()],
         "depth": block.depth,
@@ -87,7 +90,7 @@ class Stepper(SphinxDirective):
         own = (path for path in Path(__file__).parent.iterdir() if path.is_file())
         for path in [*sources(self.config, found.root(self.env)), *own]:
             self.env.note_dependency(str(path))
-        size = (self.options.get("stages", STAGES), self.options.get("tiles", TILES))
+        size = (self.options.get("stages", STAGES), self.options.get("tiles"))
         figure = nodes.raw(
             "", html(self.arguments[0], run(self.arguments[0], *size)), format="html"
         )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from ladder.moments import EXPECT, Act, Run, Step, pauses
+from ladder.moments import EXPECT, STAGE, Act, Run, Step, bulk, pauses, reading
 from ring import FULL
 from tilus import timeline
 from tilus.ir import BarrierState, Event
@@ -104,6 +104,8 @@ def _act(run: Run, act: Act) -> Iterator[str]:
         yield f"The tensor cores begin the product of tile {e.tile}, from stage {e.stage}."
     elif act.events[0].kind == "copy":
         yield from _landing(run, act.events[0])
+    elif act.events[0].kind == "store":
+        yield from _left(run, act.events[0])
     else:
         yield from _product(run, act.events[0])
 
@@ -128,6 +130,16 @@ def _product(run: Run, product: Event) -> Iterator[str]:
         yield f"Stage {product.stage} has been read, and stays taken until it is given back."
 
 
+def _left(run: Run, store: Event) -> Iterator[str]:
+    """Say that a bulk store has read the staging buffer, or that it is over."""
+    done = "left the staging buffer" if store.reads else "arrived in C"
+    yield f"The results of {store.issuer} have {done}."
+    waits = [e for e in run.events if bulk(e) and run.awaited(e) is store]
+    held = [e.lane for e in waits if e.start < store.end]
+    if held:
+        yield _may_go(held, "them")
+
+
 def _effect(run: Run, event: Event, time: float, cause: str) -> Iterator[str]:
     """Say what a change at ``time`` did to the event's barrier, and who can go on."""
     label, phase, name = event.barrier or "", event.phase or 0, _name(run, event)
@@ -140,10 +152,10 @@ def _effect(run: Run, event: Event, time: float, cause: str) -> Iterator[str]:
     yield _may_go([e.lane for e in waits if e.start < time])
 
 
-def _may_go(lanes: list[str]) -> str:
+def _may_go(lanes: list[str], what: str = "it") -> str:
     if not lanes:
-        return "Nobody waits for it yet."
-    return _said("{Who}, which {wait|waits} for it, can go on.", lanes)
+        return f"Nobody waits for {what} yet."
+    return _said(f"{{Who}}, which {{wait|waits}} for {what}, can go on.", lanes)
 
 
 # ---- what roles do ------------------------------------------------------------------------------
@@ -157,13 +169,18 @@ def _role(run: Run, act: Act) -> Iterator[str]:
             yield _load(run, event)
         elif event.what == "arrive" and event.barrier:
             yield from _arrival(run, event)
+        elif event.what == "proxy_async":
+            yield "Each thread fences what it has written, and the group meets."
+        elif event.what == "shared_to_global":
+            yield "One thread asks for the store."
     yield from _next(run, act)
 
 
 def _passed(run: Run, wait: Event) -> str:
     """Say why a role goes on."""
     if wait.kind == "store":
-        return "{Who} {have|has} stored {their} part of C."
+        where = "staged {their} results" if wait.what == STAGE else "stored {their} part of C"
+        return f"{{Who}} {{have|has}} {where}."
     if wait.what == "sync":
         return "All warps have met."
     if wait.barrier is None:
@@ -181,8 +198,17 @@ def _known(run: Run, wait: Event) -> str:
     return "is there" if run.name(wait.barrier or "").startswith(FULL) else "has been read"
 
 
+def _away(wait: Event) -> str:
+    """Say what results have done when a wait for them is over."""
+    return "left the staging buffer" if reading(wait) else "arrived in C"
+
+
 def _passed_group(run: Run, wait: Event) -> str:
     ended = run.awaited(wait)
+    if bulk(wait):
+        if run.blocked(wait):
+            return f"{{Who}} {{go|goes}} on: {{their}} results have {_away(wait)}."
+        return "{Who} {do|does} not have to wait: {their} staging buffer is free."
     if ended and run.blocked(wait):
         return "{Who} {go|goes} on: {their} " + f"product of tile {ended.tile} has ended."
     mine = [e for e in run.products if e.issuer == wait.lane and (e.issued or 0) <= wait.start]
@@ -196,10 +222,13 @@ def _load(run: Run, announced: Event) -> str:
     phase = (announced.barrier, announced.phase, "expect")
     (state,) = (s for s in run.states if (s.label, s.phase, s.cause) == phase)
     copies = _number(len([c for c in run.copies if c.tile == announced.tile]))
+    more = (
+        ": it is the first of the next tile of C" if run.begins_output(announced.tile or 0) else ""
+    )
     return (
         f"{{Who}} {{announce|announces}} {state.bytes} bytes at {_name(run, announced)} and "
         f"{{ask|asks}} for the {copies} copies of tile {announced.tile} into stage "
-        f"{announced.stage}."
+        f"{announced.stage}{more}."
     )
 
 
@@ -224,7 +253,8 @@ def _next(run: Run, act: Act) -> Iterator[str]:
     if goal:
         yield f"{{Who}} {{wait|waits}} for {goal}."
     elif act.then and act.then.kind == "store":
-        yield "{Who} {begin|begins} to store {their} part of C."
+        what = "stage {their} results" if act.then.what == STAGE else "store {their} part of C"
+        yield f"{{Who}} {{begin|begins}} to {what}."
     elif act.then is None and run.current(act.lane, run.end) in (act.after, *act.events):
         yield "{Who} {leave|leaves}."
 
@@ -237,6 +267,8 @@ def _goal(run: Run, wait: Event, time: float) -> str:
     """Name what a wait is for, with what it still lacks at ``time``."""
     if wait.what == "sync":
         return "all warps of the block to meet"
+    if bulk(wait):
+        return f"{{their}} results to {'leave the buffer' if reading(wait) else 'arrive in C'}"
     if wait.barrier is None:
         ended = run.awaited(wait)
         return f"the product of tile {ended.tile} to end" if ended else "nothing"
@@ -255,16 +287,18 @@ def doing(run: Run, lane: str, time: float) -> tuple[str, str]:
     event = run.current(lane, time)
     if event is None or event.end <= time:
         return ("run", "begins") if event is None else ("done", "has left")
-    if not pauses(event) or event.kind == "store":
-        return "run", "stores its part of C" if event.kind == "store" else "runs on"
+    if not pauses(event, run) or event.kind == "store":
+        stores = "stages its results" if event.what == STAGE else "stores its part of C"
+        return "run", stores if event.kind == "store" else "runs on"
     if event.kind == "wait" and run.over(event) <= time:
         return "ready", _may_pass(run, event)
-    return "wait", f"waits for {_goal(run, event, time)}"
+    return "wait", f"waits for {_goal(run, event, time)}".format(their="its")
 
 
 def _may_pass(run: Run, wait: Event) -> str:
     if wait.barrier is None:
-        return "may go on: the product has ended" if run.blocked(wait) else "does not have to wait"
+        done = f"its results have {_away(wait)}" if bulk(wait) else "the product has ended"
+        return f"may go on: {done}" if run.blocked(wait) else "does not have to wait"
     why = "it is fresh" if wait.phase == -1 else f"phase {wait.phase} is over"
     return f"may pass {_name(run, wait)}: {why}"
 
@@ -277,6 +311,12 @@ def _engine(run: Run, lane: str, time: float) -> tuple[str, str]:
         tiles = _list(f"{tile}" for tile in dict.fromkeys(e.tile for e in mine))
         copies = f"{_number(len(mine))} copies" if len(mine) > 1 else "one copy"
         return "run", f"{copies} under way, tile {tiles}"
+    if lane == timeline.ENGINES[2]:
+        return "run", _list(dict.fromkeys(_storing(e) for e in mine if e.start <= time))
     now, later = mine[0], f", then {_number(len(mine) - 1)} more" if len(mine) > 1 else ""
     whose = f" for {now.issuer}" if len(run.computers) > 1 else ""
     return "run", f"multiply tile {now.tile}{whose}{later}"
+
+
+def _storing(store: Event) -> str:
+    return f"{'read' if store.reads else 'write to C'} the results of {store.issuer}"
