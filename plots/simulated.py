@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import linecache
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import tilus
 from tilus import loader, prediction, simulator
+from tilus.ir import Event
 
 KERNELS = Path(__file__).parent.parent / "examples" / "hopper_matmul"
 BLOCK = {"block_m": 128, "block_n": 128, "block_k": 64}
@@ -33,6 +35,24 @@ def step(version: str, **changes: int) -> Any:
     """Return a step's kernel with the schedule of the figures, or another one."""
     cls = loader.find(KERNELS / f"matmul_{version}.py", tilus.Script)
     return cls(**SCHEDULES[version] | changes)
+
+
+STAGE = "store_shared"
+"""What puts results into the staging buffer."""
+
+
+def bulk(wait: Event) -> bool:
+    """Return whether a ``wait_group`` waits for bulk stores: both engines have one of that name."""
+    return wait.what == "wait_group" and "tma." in _source(wait)
+
+
+def reading(wait: Event) -> bool:
+    """Return whether it waits only until they have been read."""
+    return "read=True" in _source(wait)
+
+
+def _source(event: Event) -> str:
+    return linecache.getline(str(KERNELS / Path(event.location.file).name), event.location.line)
 
 
 @cache

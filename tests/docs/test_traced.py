@@ -15,6 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 import beside
+import simulated
 from tilus import traces
 from tilus.errors import Location
 from tilus.ir import Event
@@ -93,6 +94,26 @@ def test_a_product_ends_for_its_own_role_and_at_no_mbarrier() -> None:
     (alone,) = cycles.products(Result({(0, 0, 0): 1}, (*events, late)))
     assert alone == (30, 70)  # nobody has waited: when it was over
     assert cycles.products(made(1)) == [(30, 87)]
+
+
+@pytest.mark.parametrize("version", ["v6", "v7"])
+def test_a_turn_goes_from_the_wait_for_a_tiles_last_product_to_the_next_product(
+    version: str,
+) -> None:
+    """Known here by the line of the kernel at which the wait stands."""
+    result = simulated.run(version)
+    text = (simulated.KERNELS / f"matmul_{version}.py").read_text(encoding="utf-8").splitlines()
+    (line,) = (i for i, x in enumerate(text, 1) if x.strip() == "self.wgmma.wait_group(0)")
+    expected = []
+    for lane in ("warps 0-3", "warps 4-7"):
+        mine = [e for e in result.events if e.lane == lane]
+        ends = [e.end for e in mine if e.location.line == line][:-1]
+        products = [e.start for e in mine if e.what == "mma"]
+        expected += [min(at for at in products if at > end) - end for end in ends]
+    assert len(expected) == 2 and sorted(cycles.turns(result)) == sorted(expected)
+    assert cycles.turns(simulated.run("v5")) == []
+    waited = {what for _, what in cycles.waits(beside.pair(str(RECORD), version)[0])}
+    assert waited == {"full", "empty", "products", "stores", "other threads"}
 
 
 # ---- the committed record -----------------------------------------------------------------------

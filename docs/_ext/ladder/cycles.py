@@ -15,6 +15,7 @@ from sphinx.errors import ExtensionError
 
 import beside
 import timelines
+from simulated import STAGE, bulk
 from tilus import timeline
 from tilus.timeline import ENGINES, WAITING
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tilus.ir import Event
     from tilus.simulator import Result
 
-PRODUCTS, THREADS = "products", "other threads"
+PRODUCTS, THREADS, STORES = "products", "other threads", "stores"
 
 
 def asked(result: Result) -> dict[int, float]:
@@ -60,6 +61,21 @@ def products(result: Result) -> list[tuple[float, float]]:
     return found
 
 
+def turns(result: Result) -> list[float]:
+    """Return how long each group took from the end of a tile of C, whose results it staged, to its
+    first product of the next one."""
+    found = []
+    for stage in (e for e in result.events if e.what == STAGE):
+        mine = [e for e in result.events if e.lane == stage.lane]
+        over = [e for e in mine if e.what == "wait_group" and not bulk(e)]
+        ends = [e.end for e in over if e.start < stage.start]
+        begins = [e.start for e in mine if e.what == "mma" and e.start > stage.start]
+        again = [e for e in mine if e.what == STAGE and e.start > stage.start]
+        if begins and not any(e.start < min(begins) for e in again):
+            found.append(min(begins) - max(ends))
+    return found
+
+
 def lately(result: Result) -> Iterator[Event]:
     """Yield what roles did in the last steps, those whose length is measured."""
     steps = [e for e in result.events if e.kind == "compute"]
@@ -76,7 +92,7 @@ def waits(result: Result) -> dict[tuple[str, str], float]:
     for e in sorted(lately(result), key=lambda e: e.lane):
         if e.kind in WAITING:
             what = (e.barrier or "").partition("[")[0]
-            what = what or (THREADS if e.kind == "sync" else PRODUCTS)
+            what = what or (THREADS if e.kind == "sync" else STORES if bulk(e) else PRODUCTS)
             total[e.lane, what] += (e.end - e.start) / beside.WINDOW
     return dict(total)
 
@@ -100,6 +116,10 @@ QUANTITIES = {
     "step": Quantity(
         "a step, from one tile of K to the next",
         lambda r: timeline.steady(r.events, beside.WINDOW).step,
+    ),
+    "turn": Quantity(
+        "a group, from a tile of C to the next, median",
+        lambda r: median(turns(r) or [0.0]),
     ),
     "after": Quantity(
         "after the last product", lambda r: r.cycles - max(end for _, end in products(r))

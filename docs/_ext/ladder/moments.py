@@ -8,13 +8,13 @@ end. Nothing here draws or speaks; see :mod:`ladder.words` and :mod:`ladder.step
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ring import EMPTY, FULL
 from ring import role as kind_of
+from simulated import STAGE, bulk, reading
 from tilus import timeline
 from tilus.ir import Event
 from tilus.simulator import Result
@@ -258,24 +258,6 @@ class Run:
 
 def _ends(events: Iterable[Event]) -> Iterator[Act]:
     yield from (Act(e.lane, e.end, e.end, (e,)) for e in events)
-
-
-STAGE = "store_shared"
-"""What puts results into the staging buffer."""
-
-
-def bulk(wait: Event) -> bool:
-    """Return whether a ``wait_group`` waits for bulk stores: both engines have one of that name."""
-    return wait.what == "wait_group" and "tma." in _source(wait)
-
-
-def reading(wait: Event) -> bool:
-    """Return whether it waits only until they have been read."""
-    return "read=True" in _source(wait)
-
-
-def _source(event: Event) -> str:
-    return linecache.getline(event.location.file, event.location.line)
 
 
 def pauses(event: Event, run: Run) -> bool:

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from ladder.moments import EXPECT, STAGE, Act, Run, Step, bulk, pauses, reading
+from ladder.moments import EXPECT, Act, Run, Step, pauses
 from ring import FULL
+from simulated import STAGE, bulk, reading
 from tilus import timeline
 from tilus.ir import BarrierState, Event
 
