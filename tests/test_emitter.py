@@ -127,7 +127,8 @@ def chain(self):
     self.attrs.blocks, self.attrs.warps = 1, 8
     with self.thread_group(0, 128):
         self.sync()
-    with self.thread_group(128, 128):
+    with self.thread_group(128, 128):  # not what the first does: their code is not shared
+        self.sync()
         self.sync()
     with self.thread_group(0, 64):
         self.sync()

@@ -85,7 +85,7 @@ def test_shared_tensor_refuses_shapes(shape):
 
 def test_register_tensor_refuses_tiles_beyond_the_registers():
     """256 x 256 float32 over 128 threads would take 512 registers each."""
-    with pytest.raises(LanguageError, match="at most 192 registers a thread, got 512"):
+    with pytest.raises(LanguageError, match="at most 208 registers a thread, got 512"):
         Shapes("register", shape=[256, 256]).lower()
 
 

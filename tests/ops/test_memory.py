@@ -271,7 +271,7 @@ def test_load_global_refuses():
     for kernel, message in (
         (view, "load_global: src must be a view"),
         (rank, "load_global: src must be a tile of 1 dimensions or fewer"),
-        (registers, "at most 192 registers a thread, got 1001 .*32 threads do not divide it"),
+        (registers, "at most 208 registers a thread, got 1001 .*32 threads do not divide it"),
     ):
         with pytest.raises(LanguageError, match=message):
             script(kernel).lower()
