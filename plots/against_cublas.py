@@ -16,9 +16,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import to_rgba
 
-from measured import Problem, called, problems, size, versions
+from measured import Problem, called, load, problems, size, versions
 from style import WIDTH, theme
-from tilus import records
 from tilus.records import Record, Summary
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +47,7 @@ def label(summary: Summary) -> str:
 
 def speed(name: str, path: str) -> None:
     """Draw each step and cuBLAS at the largest cube in bursts, below the published peak."""
-    found = rungs(records.load(ROOT / path))
+    found = rungs(load(ROOT / path))
     with theme(name) as colours:
         figure, ax = plt.subplots(figsize=(WIDTH, 1.0 + 0.42 * len(found)), layout="constrained")
         for y, (version, summary) in enumerate(found.items()):
@@ -81,7 +80,7 @@ def ratios(record: Record, regime: str = "burst") -> dict[str, dict[str, float]]
 
 def sizes(name: str, path: str) -> None:
     """Draw the ratio to cuBLAS of each step at each size, as a table in shades."""
-    found = ratios(records.load(ROOT / path))
+    found = ratios(load(ROOT / path))
     steps = sorted({step for row in found.values() for step in row})
     with theme(name) as colours:
         _, ax = plt.subplots(figsize=(WIDTH, 0.6 + 0.36 * len(found)), layout="constrained")
@@ -105,7 +104,7 @@ def sizes(name: str, path: str) -> None:
 
 def step(name: str, path: str, version: str) -> None:
     """Draw one step and cuBLAS for each size and regime, below the published peak."""
-    record = records.load(ROOT / path)
+    record = load(ROOT / path)
     timed = problems(record, version)
     places = np.arange(len(timed))
     with theme(name) as colours:

@@ -1,12 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which problems a record holds, in the order and by the names that figures and tables share."""
+"""Records as figures and tables share them: read once, their problems in one order, by one name."""
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+
+from tilus import records
 from tilus.records import Record
 
 Problem = tuple[int, int, int, str]
 """m, n, k and the regime."""
+
+
+def load(path: Path) -> Record:
+    """Read a record, once for all that ask for it while its file stays as it is."""
+    return _load(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _load(path: Path, modified: int) -> Record:
+    return records.load(path)
 
 
 def problems(record: Record, version: str) -> list[Problem]:

@@ -7,15 +7,15 @@ ladder``, or another record. The formula is on the design page "Cost model".
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from measured import problems, size, versions
+from measured import load, problems, size, versions
 from style import WIDTH, theme
-from tilus import prediction, records
+from tilus import prediction
 from tilus.prediction import Compared
 from tilus.records import Record
 
@@ -29,9 +29,15 @@ def compared(record: Record, regime: str) -> dict[str, Compared]:
     return {v: prediction.compare(record, ROOT, v, *CUBE, regime) for v in steps}
 
 
+@cache
+def at(path: str, regime: str) -> dict[str, Compared]:
+    """Return :func:`compared` of the record at ``path``, once for both pages."""
+    return compared(load(ROOT / path), regime)
+
+
 def draw(name: str, path: str, regime: str) -> None:
     """Draw both times of each step in the record at ``path``."""
-    found = compared(records.load(ROOT / path), regime)
+    found = at(path, regime)
     places = np.arange(len(found))
     with theme(name) as colours:
         figure, ax = plt.subplots(figsize=(WIDTH, 1.1 + 0.55 * len(found)), layout="constrained")

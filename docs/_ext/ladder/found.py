@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from docutils import nodes
 
 import beside
-from measured import problems
+from measured import load, problems
 from tilus import joules, records, traces
 
 if TYPE_CHECKING:
@@ -142,15 +142,9 @@ def loads_changed(root: Path, path: str) -> bool:
 @cache
 def stale(root: Path, path: str, version: str) -> bool:
     """Return whether the record measured another kernel of ``version`` than the one in the tree."""
-    record = records.load(root / path)
+    record = load(root / path)
     known = version in record.sources["kernels"]
     return bool(records.staleness(record, root, version if known else None))
-
-
-@cache
-def load(path: Path, modified: int) -> records.Record:
-    """Read a record, once for all the places that ask for it; ``modified`` is the file's time."""
-    return records.load(path)
 
 
 def root(env: BuildEnvironment) -> Path:
@@ -173,7 +167,7 @@ def every(env: BuildEnvironment, version: str) -> Iterator[Found]:
     for path in (f"{f}/{n}.json" for f in env.config.record_folders for n in (version, LADDER)):
         env.note_dependency(str(top / path))
         if (top / path).exists():
-            record = load(top / path, (top / path).stat().st_mtime_ns)
+            record = load(top / path)
             if Path(path).stem == version or record.select(version=version):
                 yield Found(version, top, path, record)
 

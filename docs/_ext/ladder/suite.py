@@ -25,7 +25,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from ladder import found
 from ladder.numbers import FORMATS, NOT_YET, table
-from measured import size
+from measured import load, size
 from tilus.kernels import table as schedules
 from tilus.kernels.suite import SUITE, VERSION, geometric_mean
 from tilus.records import tflops
@@ -50,8 +50,7 @@ def find(env: BuildEnvironment) -> found.Found | None:
     for path in (f"{folder}/{FILE}.json" for folder in env.config.record_folders):
         env.note_dependency(str(top / path))
         if (top / path).exists():
-            record = found.load(top / path, (top / path).stat().st_mtime_ns)
-            return found.Found(VERSION, top, path, record)
+            return found.Found(VERSION, top, path, load(top / path))
     return None
 
 
