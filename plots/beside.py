@@ -2,7 +2,8 @@
 """One block as the simulator has it, above the same block as a GPU recorded it.
 
 On a page: ``.. chart:: beside.v5`` with ``:trace: v5``; so do ``v0`` to ``v7``. Both panels show
-the first tiles of the same product with the same schedule, on one axis of cycles. What engines do
+the first tiles of the same product with the same schedule, on one axis of cycles; of persistent
+blocks those around the end of the first tile of C. What engines do
 is seen from outside on a GPU: a load or a product lasts there from the instruction that asks for it
 until a thread is past the wait for it, so it ended earlier than its bar.
 """
@@ -70,6 +71,21 @@ def seen(result: Result) -> list[Row]:
     return found
 
 
+def shifted(row: Row, by: float) -> Row:
+    """Return a line whose time begins ``by`` cycles later; what was over before is left out."""
+    later = (e for e in row.events if e.end > by)
+    events = (replace(e, start=e.start - by, end=e.end - by) for e in later)
+    return replace(row, events=tuple(events))
+
+
+def begin(trace: Trace, tiles: int) -> int:
+    """Return the tile of K with which a figure begins: half of those it shows are before the end of
+    the first tile of C where there are several."""
+    each = -(-trace.size[2] // trace.data["schedule"]["block_k"])
+    last = max(e.tile or 0 for e in trace.events if e.kind == "compute")
+    return each - tiles // 2 if last >= each else 0
+
+
 def until(result: Result, tiles: int) -> float:
     """Return when the products of the first tiles are over."""
     return max(e.end for e in result.events if e.kind == "compute" and (e.tile or 0) < tiles)
@@ -77,14 +93,22 @@ def until(result: Result, tiles: int) -> float:
 
 def draw(name: str, path: str, version: str, tiles: int = TILES) -> None:
     """Draw both timelines of a version, in the colours of the page ``name``."""
-    model, gpu, _ = pair(path, version)
+    model, gpu, trace = pair(path, version)
+    first, label = begin(trace, tiles), "cycles since the block began"
+    if first:
+        label = f"cycles since the product of tile {first - 1} was over"
+    begins = [until(r, first) if first else 0.0 for r in (model, gpu)]
     where = load(path).data["environment"]["gpu"].removeprefix("NVIDIA ")
-    panels = {
+    lines = {
         f"{version.upper()}, simulated (cost model)": rows(model),
         f"{version.upper()}, measured on {where} (instrumented build)": seen(gpu),
     }
-    end = 1.02 * max(until(model, tiles), until(gpu, tiles))
-    below_each_other(name, panels, end, "cycles since the block began")
+    panels = {
+        title: [shifted(row, by) for row in found]
+        for (title, found), by in zip(lines.items(), begins, strict=True)
+    }
+    ends = [until(r, first + tiles) - by for r, by in zip((model, gpu), begins, strict=True)]
+    below_each_other(name, panels, 1.02 * max(ends), label)
 
 
 VERSIONS = tuple(simulated.SCHEDULES)

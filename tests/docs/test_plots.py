@@ -203,6 +203,23 @@ def test_every_tile_that_is_to_be_seen_is_within_the_axis(tmp_path: Path) -> Non
     assert narrow == pytest.approx(1.02 * beside.until(gpu, 3))
 
 
+def test_a_persistent_block_is_shown_at_the_end_of_its_first_tile_of_c() -> None:
+    """Of the committed record: the last tiles of K of one tile of C, the first of the next."""
+    path = "plots/data/trace.json"
+    beside.v6("light", path)
+    model, gpu, trace = beside.pair(path, "v6")
+    each = trace.size[2] // 64
+    first = each - beside.TILES // 2
+    assert beside.begin(trace, beside.TILES) == first > 0
+    assert beside.begin(beside.pair(path, "v5")[2], beside.TILES) == 0
+    ends = [beside.until(r, first + beside.TILES) - beside.until(r, first) for r in (model, gpu)]
+    for ax in plt.gcf().axes:
+        assert ax.get_xlim() == pytest.approx((0, 1.02 * max(ends)))
+        shown = {t.get_text() for t in ax.texts}
+        assert {str(each - 1), str(each)} <= shown and "0" not in shown
+    assert plt.gcf().axes[1].get_xlabel().endswith(f"product of tile {first - 1} was over")
+
+
 # ---- timelines ----------------------------------------------------------------------------------
 
 

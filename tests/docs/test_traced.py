@@ -111,7 +111,18 @@ def test_a_turn_goes_from_the_wait_for_a_tiles_last_product_to_the_next_product(
         products = [e.start for e in mine if e.what == "mma"]
         expected += [min(at for at in products if at > end) - end for end in ends]
     assert len(expected) == 2 and sorted(cycles.turns(result)) == sorted(expected)
-    assert cycles.turns(simulated.run("v5")) == []
+    assert cycles.turns(simulated.run("v5")) == [] == cycles.gaps(simulated.run("v5"))
+    each = simulated.TILES
+    begun, over = (
+        [e for e in result.events if e.kind == "compute" and e.tile == tile]
+        for tile in (each, each - 1)
+    )
+    later = [
+        e for e in result.events if e.what == "wait_group" and e.end >= max(o.end for o in over)
+    ]
+    seen = min(e.end for e in later if e.lane == max(over, key=lambda o: o.end).issuer)
+    issued = min(e.issued or 0.0 for e in begun)
+    assert cycles.gaps(result) == [max(0.0, issued - seen)]
     waited = {what for _, what in cycles.waits(beside.pair(str(RECORD), version)[0])}
     assert waited == {"full", "empty", "products", "stores", "other threads"}
 

@@ -76,6 +76,21 @@ def turns(result: Result) -> list[float]:
     return found
 
 
+def gaps(result: Result) -> list[float]:
+    """Return how long no product was in flight between two tiles of C; 0 where one was."""
+    begun: defaultdict[int, list[float]] = defaultdict(list)
+    over: defaultdict[int, list[float]] = defaultdict(list)
+    computed = (e for e in result.events if e.kind == "compute")
+    for event, (begin, end) in zip(computed, products(result), strict=True):
+        begun[event.tile or 0].append(begin)
+        over[event.tile or 0].append(end)
+    groups = len({e.lane for e in result.events if e.what == STAGE})
+    outputs = 1 + (len(turns(result)) // groups if groups else 0)
+    each = len(begun) // outputs
+    firsts = range(each, each * outputs, each)
+    return [max(0.0, min(begun[tile]) - max(over[tile - 1])) for tile in firsts]
+
+
 def lately(result: Result) -> Iterator[Event]:
     """Yield what roles did in the last steps, those whose length is measured."""
     steps = [e for e in result.events if e.kind == "compute"]
@@ -120,6 +135,10 @@ QUANTITIES = {
     "turn": Quantity(
         "a group, from a tile of C to the next, median",
         lambda r: median(turns(r) or [0.0]),
+    ),
+    "gap": Quantity(
+        "no product in flight, between two tiles of C, median",
+        lambda r: median(gaps(r) or [0.0]),
     ),
     "after": Quantity(
         "after the last product", lambda r: r.cycles - max(end for _, end in products(r))

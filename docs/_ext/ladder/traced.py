@@ -143,7 +143,7 @@ def rows(model: Result, gpu: Result) -> list[list[str]]:
     """Return the cells of one version's table; what roles wait for stands below the step."""
     made = []
     for name, what in cycles.QUANTITIES.items():
-        if name == "turn" and not cycles.turns(gpu):
+        if name in ("turn", "gap") and not cycles.turns(gpu):
             continue
         made.append(row(name, what.text, what.of(model), what.of(gpu)))
         if name == "step":
