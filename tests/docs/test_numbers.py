@@ -193,3 +193,8 @@ def test_a_number_comes_from_the_first_record_that_has_it(v3: found.Found) -> No
     assert numbers.having([now, v3], ["m=8192"]) == [now, v3]
     assert numbers.having([now, v3], ["m=4096"]) == [v3]
     assert numbers.having([now, v3], ["m=77"]) == [now, v3]
+
+
+def test_a_column_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no name"):
+        numbers.table(["", "Time"], [["V1", "2 ms"]])

@@ -92,7 +92,7 @@ class LoadTable(SphinxDirective):
             [named(load.name), *(cell(loaded, load, field) for field in shown)]
             for load in loaded.loads.series(series)
         ]
-        table = numbers.table(["", *(FIELDS[field][0] for field in shown)], rows)
+        table = numbers.table(["Kernel", *(FIELDS[field][0] for field in shown)], rows)
         return [nodes.container("", table, loaded.badge(), classes=["record-table", "load-table"])]
 
 
@@ -130,7 +130,7 @@ class ErrorTable(SphinxDirective):
             [head, *(f"{errors[name][field]:.2g}" for name in KERNELS)]
             for field, head in ERRORS.items()
         ]
-        table = numbers.table(["", *KERNELS.values()], rows)
+        table = numbers.table(["Error", *KERNELS.values()], rows)
         return [nodes.container("", table, loaded.badge(), classes=["record-table"])]
 
 

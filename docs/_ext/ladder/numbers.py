@@ -161,7 +161,9 @@ def schedule(chosen: Mapping[str, Any] | None) -> list[str]:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> nodes.table:
-    """Return a docutils table of plain text."""
+    """Return a docutils table of plain text; every column has a name, for who hears the page."""
+    if not all(header):
+        raise ValueError(f"a column of {list(header)} has no name: screen readers read it aloud")
     group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in header), cols=len(header))
     group += nodes.thead("", _row(header))
     group += nodes.tbody("", *(_row(row) for row in rows))
