@@ -8,7 +8,17 @@ import pytest
 from tests.ops.tiles import OneTile, integers, poisoned, product
 
 import tilus
-from tilus import LanguageError, SimulationError, compiler, disasm, float16, int32, launch
+from tilus import (
+    ArgumentError,
+    LanguageError,
+    SimulationError,
+    compiler,
+    disasm,
+    float16,
+    int32,
+    launch,
+    simulator,
+)
 from tilus.emitter import emit
 
 
@@ -346,13 +356,72 @@ def test_a_store_ends_at_the_edge_of_the_view_where_a_piece_of_16_bytes_does(bac
     assert np.array_equal(y.base == 3, written)
 
 
-@pytest.mark.parametrize("n, column, beyond", [(100, 64, 4), (97, 40, 7), (127, 120, 1)])
-def test_a_store_whose_last_piece_reaches_beyond_the_view_is_refused(device, n, column, beyond):
+CUT = [(100, 64, 4), (97, 40, 7), (127, 120, 1)]
+"""Columns of a view, the first one of a box, and the elements that its last piece has behind."""
+
+
+@pytest.mark.parametrize("n, column, beyond", CUT)
+def test_a_store_whose_last_piece_reaches_beyond_the_view_is_a_fault(n, column, beyond):
     """An H200 wrote these elements, in any swizzle."""
-    device("sim")
+    y = poisoned(8 * 128, dtype=np.float16)
     with pytest.raises(SimulationError, match=f"protocol.*has {beyond} elements behind") as info:
-        Edge(column=column)(n, view_of(n))
+        simulator.run(compiler.lower(Edge(column=column), {}), {"n": n, "y_ptr": y})
     assert info.value.facts.items() >= {"column": n, "elements": beyond}.items()
+
+
+@pytest.mark.parametrize("n, column, beyond", CUT)
+def test_a_launch_refuses_a_store_whose_last_piece_reaches_beyond_the_view(
+    device, n, column, beyond
+):
+    device("sim")
+    message = (
+        rf"^y_ptr must be of rows that end at a multiple of 16 bytes.*the view 'gy', got rows of "
+        rf"{2 * n} bytes \(shape \(8, {n}\)\). Store through a view of {n + beyond - 8} columns"
+    )
+    y = view_of(n)
+    with pytest.raises(ArgumentError, match=message):
+        Edge(column=column)(n, y)
+    assert np.isnan(y.base).all()
+
+
+class Scattered(tilus.Script):
+    """Blocks fill the columns of two views of ``y``, ``n`` and ``whole`` columns wide: by TMA where
+    a tile lies in the narrow one, else by its threads."""
+
+    def __init__(self, by_view):
+        self.by_view = by_view
+
+    def __call__(self, m: int32, n: int32, whole: int32, y_ptr: ~float16):
+        self.attrs.blocks = self.attrs.warps = 2
+        gy = self.global_view(y_ptr, dtype=float16, shape=[m, n], strides=[128, 1])
+        part = self.global_view(y_ptr, dtype=float16, shape=[m, whole], strides=[128, 1])
+        tile = self.shared_tensor(dtype=float16, shape=[8, 64])
+        column = self.blockIdx.x * 64
+        values = self.register_tensor(dtype=float16, shape=[8, 64], init=3)
+        self.store_shared(tile, values)
+        self.fence.proxy_async()
+        self.sync()
+        if column + 64 <= n:
+            with self.single_thread():
+                self.tma.shared_to_global(tile, part if self.by_view else gy, [0, column])
+                self.tma.commit_group()
+                self.tma.wait_group(0)
+        else:
+            self.store_global(gy, values, offsets=[0, column])
+
+
+@pytest.mark.parametrize("m, n", [(8, 100), (3, 65), (8, 104), (0, 100), (8, 0)])
+def test_a_store_whose_place_the_launch_does_not_know_may_be_at_the_edge(backend, m, n):
+    """It is refused unless rows end at a piece, and goes through a view where they do."""
+    y = view_of(n)[:m]
+    if m and n % 8:
+        with pytest.raises(ArgumentError, match=f"y_ptr must be of rows that end.*{2 * n} bytes"):
+            backend.run(Scattered(by_view=False), m, n, n // 8 * 8, y)
+        assert np.isnan(y.base).all()
+    backend.run(Scattered(by_view=True), m, n, n // 8 * 8, y)
+    written = np.zeros((8, 128), bool)
+    written[:m, :n] = True
+    assert np.array_equal(y.base == 3, written)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from tilus import ir, runtime
 from tilus.errors import ArgumentError
 from tilus.launch.arguments import Call
+from tilus.runtime.tensor_map import GRANULE
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ def check(kernel: ir.Kernel, call: Call) -> None:
                 raise ArgumentError(p.name, "a writable array", "a read-only one", remedy)
     for tensor_map in kernel.plan.tensor_maps:
         tiling(kernel, call, tensor_map, scalars).check()
+    for store in bulk_stores(kernel.function):
+        whole_pieces(kernel.function, store, scalars)
 
 
 def values(kernel: ir.Kernel, call: Call) -> dict[ir.Expr, ir.Scalar]:
@@ -74,6 +77,55 @@ def written(function: ir.Function) -> tuple[str, ...]:
         and isinstance(target := getattr(stmt, effect.field), ir.GlobalTensor)
     }
     return tuple(p.name for p in function.params if p.var in targets)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A bulk store to ``view``: of ``width`` columns, the first of which is ``column``."""
+
+    view: ir.GlobalTensor
+    column: ir.ExprLike
+    width: int
+
+    def beyond(self, columns: int, scalars: Mapping[ir.Expr, ir.Scalar]) -> bool:
+        """Say whether the box reaches beyond so many columns, or may: the launch need not know
+        where it begins."""
+        try:
+            begin = int(ir.evaluate(self.column, scalars))
+        except (KeyError, ArithmeticError):  # it depends on the block, or is computed in the kernel
+            return True
+        return begin < columns < begin + self.width
+
+
+@functools.lru_cache(maxsize=256)
+def bulk_stores(function: ir.Function) -> tuple[Store, ...]:
+    """Return the stores to device memory that engines carry out."""
+    return tuple(
+        Store(view, stmt.offsets[-1], stmt.src.shape[-1])  # type: ignore[attr-defined]
+        for stmt in ir.walk(function.body)
+        if isinstance(stmt, ir.Instruction) and stmt.proxy == "async"
+        for effect in stmt.effects
+        if effect.kind == "write"
+        and isinstance(view := getattr(stmt, effect.field), ir.GlobalTensor)
+    )
+
+
+def whole_pieces(function: ir.Function, store: Store, scalars: Mapping[ir.Expr, ir.Scalar]) -> None:
+    """Refuse a bulk store that overwrites what lies behind the rows of its view: an H200 wrote the
+    last piece of a row to its end."""
+    view = extent(store.view, scalars)
+    row = view.shape[-1] * view.itemsize
+    if 0 in view.shape or row % GRANULE == 0 or not store.beyond(view.shape[-1], scalars):
+        return
+    name = next(p.name for p in function.params if p.var is store.view.pointer)
+    rule = (
+        f"of rows that end at a multiple of {GRANULE} bytes, as tma.shared_to_global writes no "
+        f"less and would overwrite what lies behind those of the view '{view.name}'"
+    )
+    whole = row // GRANULE * GRANULE // view.itemsize
+    through = f"Store through a view of {whole} columns, and the others" if whole else "Store them"
+    remedy = f"{through} with store_global."
+    raise ArgumentError(name, rule, f"rows of {row} bytes (shape {view.shape})", remedy)
 
 
 def extent(view: ir.GlobalTensor, scalars: Mapping[ir.Expr, ir.Scalar]) -> Extent:

@@ -290,7 +290,9 @@ class shared_to_global(_Single):
 
     One thread issues the copy, commits it and waits for it. What lies outside of ``dst`` is not
     written, as long as rows of ``dst`` end at a multiple of 16 bytes: hardware writes no less, and
-    the simulator refuses a box whose last piece reaches beyond. The first column of a box is at
+    would overwrite the rest of a row's last piece. Where rows end elsewhere, the launch refuses a
+    box that reaches beyond them, and one that begins where it cannot know: store through a view of
+    the columns up to such a multiple, and the others by threads. The first column of a box is at
     such a multiple, too. The copy reads shared memory through the async proxy: each thread that
     wrote ``src`` has said :class:`~tilus.ops.fence.proxy_async`, and then met the issuing thread at
     a barrier. For the view the rules of :class:`global_to_shared` hold.
