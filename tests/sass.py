@@ -26,3 +26,13 @@ def complaints(code: bytes) -> list[str]:
     found = [f"no {opcode}" for opcode in ("HGMMA", "UTMALDG") if not counts[opcode]]
     found += [f"{counts[opcode]} {opcode}" for opcode in ("LDL", "STL") if counts[opcode]]
     return found + ([f"STACK {size}"] if (size := stack(code)) else [])
+
+
+def loop(code: bytes, inside: str) -> str:
+    """Return the text of the smallest loop, which ends with a branch on a condition, that has
+    ``inside`` in it."""
+    text = disasm.sass(code)
+    begins = {at[1]: at.start() for at in re.finditer(r"^(\.L_x_\d+):", text, re.M)}
+    branches = re.finditer(r"@!?P\d BRA `\((\.L_x_\d+)\)", text)
+    loops = [text[begins[b[1]] : b.end()] for b in branches if begins[b[1]] < b.start()]
+    return min((body for body in loops if inside in body), key=len)

@@ -24,9 +24,9 @@ from tilus.emitter import emit
 class Pair(tilus.Script):
     """Two blocks use every form of an instruction that reaches for the other one."""
 
-    def __init__(self, cluster=2, rank=1, mask=3, sync=True, scope="cluster"):
+    def __init__(self, cluster=2, rank=1, mask=3, sync=True, scope="cluster", sem="release"):
         self.cluster_blocks, self.rank, self.mask = cluster, rank, mask
-        self.sync, self.scope = sync, scope
+        self.sync, self.scope, self.sem = sync, scope, sem
 
     def __call__(self, m: int32, a_ptr: ~float16):
         self.attrs.blocks = m, 4
@@ -62,7 +62,7 @@ class Pair(tilus.Script):
         self.mbarrier.wait(own, phase=0)
         self.mbarrier.wait(empty, phase=0, scope=self.scope)
         with self.single_warp(1):
-            self.mbarrier.arrive_remote(empty, rank=self.rank, count=2)
+            self.mbarrier.arrive_remote(empty, rank=self.rank, count=2, sem=self.sem)
         if self.sync:
             self.cluster.sync()
 
@@ -115,6 +115,43 @@ def test_a_wait_acquires_from_the_scope_it_names():
     assert ptx().count("mbarrier.try_wait.parity.shared::cta.b64") == 1
 
 
+class Arrivals(tilus.Script):
+    """Both blocks arrive at a barrier of the first, in several ways."""
+
+    def __init__(self, sems, scope):
+        self.sems, self.scope = sems, scope
+
+    def __call__(self):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 1
+        come = self.mbarrier.alloc(64 * len(self.sems))
+        self.cluster.sync()
+        for sem in self.sems:
+            self.mbarrier.arrive_remote(come, rank=0, sem=sem)
+        if self.cluster.blockRank == 0:
+            self.mbarrier.wait(come, phase=0, scope=self.scope)
+        self.cluster.sync()
+
+
+@pytest.mark.parametrize("scope", ["cta", "cluster"])
+def test_relaxed_arrivals_leave_the_scope_of_the_wait_open(scope):
+    kernel = Arrivals(["relaxed"], scope).lower()
+    ptx = compiler.build(kernel).cubin.ptx
+    assert ptx.count("mbarrier.arrive.relaxed.cluster.shared::cluster.b64") == 1
+    assert "mbarrier.arrive.release" not in ptx
+    assert ptx.count("try_wait.parity.acquire.cluster") == (scope == "cluster")
+    assert simulator.judge(kernel, {}).proved
+
+
+def test_one_arrival_that_releases_asks_for_the_scope_of_the_cluster():
+    with pytest.raises(LanguageError, match="wait: scope must be 'cluster', since other blocks"):
+        Arrivals(["relaxed", "release"], "cta").lower()
+    kernel = Arrivals(["relaxed", "release"], "cluster").lower()
+    ptx = compiler.build(kernel).cubin.ptx
+    assert "mbarrier.arrive.relaxed" in ptx and "mbarrier.arrive.release" in ptx
+
+
 def test_the_place_in_the_cluster_is_read_from_special_registers():
     for register in ("cluster_ctarank", "cluster_ctaid.x", "cluster_ctaid.y"):
         assert f"%%{register};" in text()
@@ -148,6 +185,7 @@ def test_sync_refuses_a_thread_group():
         ({"cluster": (4, 4)}, "cluster_blocks must be at most 8 in all, got 16"),
         ({"scope": "cta"}, r"wait: scope must be 'cluster', since other blocks arrive there \(li"),
         ({"scope": "gpu"}, "wait: scope must be 'cta' or 'cluster', got 'gpu'"),
+        ({"sem": "acquire"}, "arrive_remote: sem must be 'release' or 'relaxed', got 'acquire'"),
     ],
 )
 def test_faults_are_refused(fault, message):

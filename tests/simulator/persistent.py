@@ -4,7 +4,8 @@
 C[m, n] = A[m, k] · B[n, k]ᵀ. Two consumer groups and a producer share a ring whose state is carried
 over all tiles of a block. A group brings its half of a tile to one of two staging slots, from where
 a bulk store takes it while the next tile is computed. In a cluster, two blocks compute tiles side
-by side, and each fetches half of every tile of A for both. ``fault`` names one mistake.
+by side, and each fetches half of every tile of A for both; ``sem`` says how they arrive at each
+other's barriers. ``fault`` names one mistake.
 """
 
 import tilus
@@ -45,10 +46,10 @@ class Pipeline(tilus.Class):
 
 
 class Persistent(tilus.Script):
-    def __init__(self, fault="", blocks=2, cluster=1, num_stages=2):
+    def __init__(self, fault="", blocks=2, cluster=1, num_stages=2, sem="release"):
         super().__init__()
         self.fault, self.blocks, self.cluster_size = fault, blocks, cluster
-        self.num_stages = num_stages
+        self.num_stages, self.sem = num_stages, sem
 
     def __call__(
         self,
@@ -77,7 +78,8 @@ class Persistent(tilus.Script):
         staging = self.shared_tensor(dtype=float16, shape=[2, SLOTS, HALF_M, BLOCK_N])
 
         peers = size if self.fault != "peer not counted" else 1
-        pipeline = Pipeline(self.num_stages, 2 * peers, "cluster" if size > 1 else "cta")
+        scope = "cluster" if size > 1 and self.sem == "release" else "cta"
+        pipeline = Pipeline(self.num_stages, 2 * peers, scope)
         if size > 1:
             self.cluster.sync()
 
@@ -153,7 +155,7 @@ class Persistent(tilus.Script):
                 self.mbarrier.arrive_remote(empty, rank=self.cluster.blockRank)
             else:
                 for block in range(self.cluster_size):
-                    self.mbarrier.arrive_remote(empty, rank=block)
+                    self.mbarrier.arrive_remote(empty, rank=block, sem=self.sem)
 
     def epilogue(self, tile, slot, gc, at):
         """Bring a tile to device memory by way of a staging slot."""

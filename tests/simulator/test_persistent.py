@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Persistent kernels: the right ones are proved, each mistake gets its verdict."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import persistent
 import pytest
 from persistent import Persistent
+from tests import sass
 
-from tilus import simulator
+from tilus import compiler, simulator
 
 SOURCE = Path(persistent.__file__).read_text().splitlines()
 COPY, STORE = "self.tma.global_to_shared(", "self.tma.shared_to_global(slot"
 STAGE, MMA = "self.store_shared(slot, tile)", "self.wgmma.mma("
-RELEASE = "self.mbarrier.arrive_remote(empty, rank=block)"
+RELEASE = "self.mbarrier.arrive_remote(empty, rank=block, sem=self.sem)"
 FENCE = "warps 0-3 must call fence.proxy_async between the store_shared"
 
 MISTAKES = {  # fault: verdict, the line it stands at, facts of both accesses, what is missing
@@ -45,12 +47,21 @@ def judged(cluster: int, **options) -> simulator.Judgement:
     return simulator.judge(kernel, arguments(200, 40 * cluster, 40)[0])
 
 
-@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize("cluster, sem", [(1, "release"), (2, "release"), (2, "relaxed")])
 @pytest.mark.parametrize("stages", [2, 3])
-def test_a_right_kernel_is_proved(cluster, stages):
-    found = judged(cluster, num_stages=stages)
+def test_a_right_kernel_is_proved(cluster, sem, stages):
+    found = judged(cluster, num_stages=stages, sem=sem)
     assert found.proved, found.message
     assert found.executions == 5  # one of each cluster, behind three schedules
+
+
+@pytest.mark.parametrize("sem", ["release", "relaxed"])
+def test_a_relaxed_arrival_puts_no_fence_into_the_loops_over_k(sem):
+    code = compiler.build(Persistent(cluster=2, sem=sem).lower()).cubin.code
+    for inside, fence in (("HGMMA", "MEMBAR"), ("UTMALDG.2D.MULTICAST", "CCTL")):
+        body = sass.loop(code, inside)
+        found = re.findall("MEMBAR|CCTL", body)
+        assert "SYNCS.PHASECHK" in body and set(found) == ({fence} if sem == "release" else set())
 
 
 @pytest.mark.parametrize("schedule", simulator.SCHEDULES)

@@ -155,7 +155,13 @@ class Probe:
         return barrier
 
     def arrive(
-        self, barrier: ir.Barrier, count: int, expect_bytes: int = 0, *, rank: int | None = None
+        self,
+        barrier: ir.Barrier,
+        count: int,
+        expect_bytes: int = 0,
+        *,
+        rank: int | None = None,
+        **options: object,
     ) -> None:
         self._at(barrier, rank)
         self.facts.arrivals = count

@@ -396,10 +396,17 @@ class Machine(Protocol):
         """Initialise the array of ``barrier``."""
 
     def arrive(
-        self, barrier: Barrier, count: int, expect_bytes: int = 0, *, rank: int | None = None
+        self,
+        barrier: Barrier,
+        count: int,
+        expect_bytes: int = 0,
+        *,
+        rank: int | None = None,
+        relaxed: bool = False,
     ) -> None:
         """Count ``count`` arrivals after adding ``expect_bytes`` to the pending bytes, at the
-        barrier of the block of a rank."""
+        barrier of the block of a rank. They release what was done before, or, ``relaxed``, say only
+        which reads are over."""
 
     def complete_bytes(self, barrier: Barrier, nbytes: int) -> None:
         """Take ``nbytes`` off the pending bytes of a (frozen) barrier's current phase; an effect

@@ -116,6 +116,12 @@ def of_cluster(helper: str) -> str:
     return text.replace("try_wait.parity", "try_wait.parity.acquire.cluster")
 
 
+def relaxing(helper: str) -> str:
+    """Return a device function that arrives as one that releases nothing."""
+    text = helper.replace("mbarrier_arrive_remote", "mbarrier_arrive_remote_relaxed")
+    return text.replace("arrive.release", "arrive.relaxed")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class alloc(Instruction):
     """Allocate one mbarrier, or a list of them; ``counts`` arrivals complete a phase.
@@ -227,6 +233,11 @@ class _Remote(Instruction):
 
     barrier: Barrier
 
+    @property
+    def relaxed(self) -> bool:
+        """Say whether it releases nothing, so that who waits need not acquire from the cluster."""
+        return False
+
     def verify(self) -> None:
         self.require(isinstance(self.barrier, Barrier), "barrier", "one mbarrier", self.barrier)
 
@@ -242,16 +253,27 @@ class arrive_remote(_Remote):
     may be this one. The arrival releases to the whole cluster what the thread did before; who waits
     there does so with ``scope="cluster"``.
 
+    ``sem="relaxed"`` costs no fence, and releases no write. It says that reads are over: those of
+    engines that the thread has waited for, and those of threads behind which lies a ``sync()``. It
+    is enough where tensor cores have read a stage that copies fill again. A plain wait sees it.
+
     NumPy: barrier[rank].pending_arrivals -= count * threads
-    PTX:   mapa, mbarrier.arrive.release.cluster
+    PTX:   mapa, mbarrier.arrive.release.cluster or mbarrier.arrive.relaxed.cluster
     """
 
     rank: ExprLike
     count: int = 1
+    sem: str = "release"
+
+    @property
+    def relaxed(self) -> bool:
+        return self.sem == "relaxed"
 
     def verify(self) -> None:
         super().verify()
         as_integer(self.rank, "a rank")
+        sems = ("release", "relaxed")
+        self.require(self.sem in sems, "sem", "'release' or 'relaxed'", repr(self.sem))
         good = isinstance(self.count, int) and 1 <= self.count <= MAX_ARRIVALS
         self.require(good, "count", f"a compile-time integer from 1 to {MAX_ARRIVALS}", self.count)
 
@@ -260,12 +282,14 @@ class arrive_remote(_Remote):
         require_rank(self, self.rank, function)
 
     def emit(self, e: Emitter) -> None:
-        e.helper(ARRIVE_REMOTE)
+        e.helper(relaxing(ARRIVE_REMOTE) if self.relaxed else ARRIVE_REMOTE)
+        name = "mbarrier_arrive_remote_relaxed" if self.relaxed else "mbarrier_arrive_remote"
         barrier, rank = e.barrier(self.barrier), e.expr(cast(self.rank, uint32))
-        e.line(f"mbarrier_arrive_remote({barrier}, {rank}, {self.count});")
+        e.line(f"{name}({barrier}, {rank}, {self.count});")
 
     def simulate(self, m: Machine) -> None:
-        m.arrive(self.barrier, self.count * m.threads.count, rank=int(m.value(self.rank)))
+        n, rank = self.count * m.threads.count, int(m.value(self.rank))
+        m.arrive(self.barrier, n, rank=rank, relaxed=self.relaxed)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -341,7 +365,8 @@ class wait(Instruction):
 
     A fresh barrier is in phase 0: a wait for parity 1 passes at once, a wait for parity 0 blocks.
     ``scope="cluster"`` sees what threads of other blocks released, too, and is needed where they
-    arrive. What a copy has written is seen in either scope, whichever block has issued it.
+    arrive, unless all their arrivals are relaxed. What a copy has written is seen in either scope,
+    whichever block has issued it.
 
     NumPy: block until barrier.phase % 2 != phase
     PTX:   mbarrier.try_wait.parity
@@ -364,9 +389,10 @@ class wait(Instruction):
         if self.scope == "cluster":
             return
         for stmt in walk(function.body):
-            remote = isinstance(stmt, _Remote) and stmt.barrier.array is self.barrier.array
-            rule = f"'cluster', since other blocks arrive there (line {stmt.location.line})"
-            self.require(not remote, "scope", rule, repr(self.scope))
+            if isinstance(stmt, _Remote) and not stmt.relaxed:
+                remote = stmt.barrier.array is self.barrier.array
+                rule = f"'cluster', since other blocks arrive there (line {stmt.location.line})"
+                self.require(not remote, "scope", rule, repr(self.scope))
 
     def emit(self, e: Emitter) -> None:
         watched = e.watch(self.barrier, self.phase)

@@ -130,12 +130,19 @@ class Access:
             return None
         if earlier.agent.cluster is not self.agent.cluster:
             return "blocks of a grid run in any order, and at the same time"
-        if not earlier.agent.mark.known(self.agent.clock):
+        if not self._after(earlier):
             return self._unordered(earlier)
         generic = earlier.kind == "write" and earlier.proxy == "generic"
         if generic and self.proxy == "async":
             return self._unfenced(earlier)
         return None
+
+    def _after(self, earlier: Access) -> bool:
+        """Say whether an earlier access is known. That it is over is enough before a write where it
+        has read, or where it is a copy that has landed, in the one memory that both write."""
+        mark, clock = earlier.agent.mark, self.agent.clock
+        landed = earlier.kind == "read" or earlier.agent.engine == "tma"
+        return mark.known(clock) or (self.kind == "write" and landed and mark.known(clock.over))
 
     def _unfenced(self, earlier: Access) -> str | None:
         """Return what is missing between a write by threads and this access by an engine."""
@@ -175,6 +182,18 @@ class Access:
         return (
             f"no sync() of {second.role} lies between the wait of one of its threads for "
             f"{first.noun} and {second.noun}"
+        )
+
+    def relaxed(self, earlier: Access, arrival: Agent) -> str:
+        """Say what is missing where a relaxed arrival leads from an earlier access to this one."""
+        rule = (
+            f"orders no write before {self.agent.noun}"
+            if earlier.kind == "write"
+            else "orders a read by threads only with a sync() between the two"
+        )
+        return (
+            f"{arrival.noun} is relaxed, and {rule}: it must say sem='release', and its wait "
+            "scope='cluster'"
         )
 
     def verdict(self, earlier: Access, missing: str) -> tuple[str, dict[str, object]]:

@@ -6,9 +6,10 @@ takes apart. Each atom of each block of a cluster has one component in every clo
 does on its own is no point on such a line: it has a bit, set in the clocks of those who know that
 it has completed.
 
-A clock holds two things. The *past* in the sense of the memory model: whose accesses are visible.
-And ``before``, what came before for any reason at all, also where it makes nothing visible: the
-instructions of a thread group follow one another in all its threads.
+A clock holds three things. The *past* in the sense of the memory model: whose accesses are visible.
+``over``: whose reads and copies are over; a relaxed arrival tells that, too, and makes nothing
+visible. And ``before``, what came before for any reason at all: the instructions of a thread group
+follow one another in all its threads.
 """
 
 from __future__ import annotations
@@ -34,24 +35,30 @@ class Past(NamedTuple):
         """Return what both know together."""
         return Past(tuple(map(max, self.seen, other.seen)), self.done | other.done)
 
+    def meet(self, other: Past) -> Past:
+        """Return what each of both knows."""
+        return Past(tuple(map(min, self.seen, other.seen)), self.done & other.done)
+
 
 class Clock(NamedTuple):
     """What one atom, one phase of an mbarrier or one effect knows.
 
     ``seen`` and ``done`` as in :class:`Past`; ``fenced[a]``: up to when the writes of atom ``a``
-    are visible to the async proxy.
+    are visible to the async proxy. ``over`` grows where threads meet or wait: what a thread has
+    asked for since, its own reads as well, need not have come.
     """
 
     seen: Times
     fenced: Times
     done: int
+    over: Past
     before: Past
 
     @classmethod
     def empty(cls, atoms: int) -> Clock:
         """Return the clock of who knows nothing."""
         zeros = (0,) * atoms
-        return cls(zeros, zeros, 0, Past(zeros))
+        return cls(zeros, zeros, 0, Past(zeros), Past(zeros))
 
     def join(self, other: Clock) -> Clock:
         """Return what both know together."""
@@ -59,13 +66,23 @@ class Clock(NamedTuple):
             tuple(map(max, self.seen, other.seen)),
             tuple(map(max, self.fenced, other.fenced)),
             self.done | other.done,
+            self.over.join(other.over),
             self.before.join(other.before),
         )
 
     def learn(self, bit: int, before: Past) -> Clock:
         """Return this and that an effect has completed, which came after what is ``before`` it."""
         past = self.before.join(before)
-        return self._replace(done=self.done | bit, before=Past(past.seen, past.done | bit))
+        return self._replace(
+            done=self.done | bit,
+            over=Past(self.over.seen, self.over.done | bit),
+            before=Past(past.seen, past.done | bit),
+        )
+
+    def relaxed(self) -> Clock:
+        """Return what a relaxed arrival lets others know of this: what is over, and no write."""
+        zeros = (0,) * len(self.seen)
+        return Clock(zeros, zeros, 0, self.over, self.before)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +143,7 @@ class Knowledge:
         for a in atoms:
             clock = self._clocks[a]
             own = self._now(clock.seen, (a,)) if self._single[a] else clock.seen
-            self._clocks[a] = Clock(own, clock.fenced, clock.done, before)
+            self._clocks[a] = Clock(own, clock.fenced, clock.done, clock.over, before)
         return self.mark(atoms)
 
     def _now(self, times: Times, atoms: Iterable[int]) -> Times:
@@ -147,8 +164,17 @@ class Knowledge:
 
     def release(self, atoms: Atoms) -> Clock:
         """Return what is known to one who meets all threads of a group."""
-        clock = reduce(Clock.join, self._clocks[atoms.start : atoms.stop])
-        return clock._replace(seen=self._now(clock.seen, atoms))
+        clock = self._joined(atoms)
+        seen = self._now(clock.seen, atoms)
+        return clock._replace(seen=seen, over=clock.over.join(Past(seen, clock.done)))
+
+    def relaxed(self, atoms: Atoms) -> Clock:
+        """Return what is known to one who sees that all threads of a group have arrived, each by a
+        relaxed arrival."""
+        return self._joined(atoms).relaxed()
+
+    def _joined(self, atoms: Atoms) -> Clock:
+        return reduce(Clock.join, self._clocks[atoms.start : atoms.stop])
 
     def acquire(self, atoms: Atoms, clock: Clock) -> None:
         """Let every thread of a group know what ``clock`` does."""
@@ -184,6 +210,7 @@ class Knowledge:
             tuple(map(min, first.seen, *(c.seen for c in others))),
             tuple(map(min, first.fenced, *(c.fenced for c in others))),
             reduce(int.__and__, (c.done for c in others), first.done),
+            reduce(Past.meet, (c.over for c in others), first.over),
             first.before,
         )
 

@@ -40,6 +40,8 @@ class Cluster:
     machines: list[BlockMachine] = field(default_factory=list)
     knowledge: Knowledge = field(init=False)
     barrier: ThreadBarrier = field(init=False)
+    relaxed: list[tuple[Agent, Clock]] = field(default_factory=list)
+    """The relaxed arrivals, and what they would have released."""
 
     def __post_init__(self) -> None:
         function = self.kernel.function
@@ -235,8 +237,7 @@ class BlockMachine:
         access = Access(self.agent, kind, proxy, view, 0, owners, tuple(geometry.offsets))
         conflict = self._global.enter(access, view, geometry, box)
         if conflict:
-            message, facts = access.verdict(*conflict)
-            self.fail("race", message, **facts)
+            self.refuse(access, *conflict)
 
     def freeze(
         self, tensor: ir.SharedTensor, kind: Kind, *, rank: int | None = None
@@ -271,8 +272,17 @@ class BlockMachine:
             earlier, missing = conflict
             if actor.waited_alone(earlier.agent):
                 missing = access.unmet(earlier)
-            message, facts = access.verdict(earlier, missing)
-            actor.fail("race", message, **facts)
+            actor.refuse(access, earlier, missing)
+
+    def refuse(self, access: Access, earlier: Access, missing: str) -> NoReturn:
+        """Raise the race of an access with an earlier one."""
+        clock = access.agent.clock
+        for arrival, released in self._cluster.relaxed:
+            if arrival.mark.known(clock.before) and earlier.agent.mark.known(released):
+                missing = access.relaxed(earlier, arrival)
+                break
+        message, facts = access.verdict(earlier, missing)
+        self.fail("race", message, **facts)
 
     def waited_alone(self, effect: Agent) -> bool:
         """Say whether a thread of the acting group has waited for an effect, but not all of it."""
@@ -303,14 +313,23 @@ class BlockMachine:
         ]
 
     def arrive(
-        self, barrier: ir.Barrier, count: int, expect_bytes: int = 0, *, rank: int | None = None
+        self,
+        barrier: ir.Barrier,
+        count: int,
+        expect_bytes: int = 0,
+        *,
+        rank: int | None = None,
+        relaxed: bool = False,
     ) -> None:
-        target = self._barrier(barrier, rank)
-        if self._visit(rank, target):
+        target, clock = self._barrier(barrier, rank), self._known.release(self._atoms)
+        if self._visit(rank, target) and not relaxed:
             target.peers[target.phase] = self.agent
+        if relaxed:
+            self._cluster.relaxed.append((self.agent, clock))
+            clock = self._known.relaxed(self._atoms)
         self._signal(barrier, target, target.phase)
         self._operate(target, "arrive" if count else "expect", target.phase, self.agent)
-        target.release(self._known.release(self._atoms))
+        target.release(clock)
         target.arrive(count, expect_bytes)
 
     def complete_bytes(self, barrier: ir.Barrier, nbytes: int) -> None:

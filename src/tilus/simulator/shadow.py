@@ -52,7 +52,7 @@ def _covers(later: Access, earlier: Access) -> bool:
     """Say whether who is ordered after the later read is after the earlier one too."""
     new, old = later.agent, earlier.agent
     if new.engine or old.engine or earlier.owners is not later.owners:
-        return old.mark.known(new.clock)
+        return old.mark.known(new.clock.over)
     return [a for a, _ in new.mark.atoms] == [a for a, _ in old.mark.atoms]
 
 
