@@ -57,7 +57,12 @@ def test_pytorch(torch):
     assert describe(Interface(tensor), "a") == found
     assert describe(torch.zeros(3, dtype=torch.int32), "a").device == "cpu"
     assert describe(torch.zeros(3, dtype=torch.int32).pin_memory(), "a").device == "cpu"
-    assert describe(torch.zeros(3, requires_grad=True, device="cuda"), "a").dtype is float32
+    learnt = torch.zeros(3, requires_grad=True, device="cuda")
+    with torch.no_grad():
+        assert describe(learnt, "a").dtype is float32
+    assert describe(learnt.detach(), "a").dtype is float32
+    with pytest.raises(ArgumentError, match="a must be a tensor that needs no gradient"):
+        describe(learnt, "a")
     assert describe(torch.zeros(0, 5, device="cuda"), "a").shape == (0, 5)
 
 

@@ -32,6 +32,13 @@ class TestDescribe:
         array.flags.writeable = False
         assert not describe(array, "a").writable
 
+    def test_a_mask_is_refused(self):
+        masked = np.ma.masked_invalid(np.array([1, np.nan], np.float32))
+        with pytest.raises(ArgumentError, match=r"^a must be an array without a mask"):
+            describe(masked, "a")
+        assert describe(masked.filled(0), "a").shape == (2,)
+        assert describe(np.ma.array(np.zeros(2, np.float32)), "a").shape == (2,)  # has none
+
     @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
     def test_every_type_of_ours(self, dtype):
         assert describe(np.zeros(1, dtype.numpy), "a").dtype is dtype
@@ -71,6 +78,8 @@ class TestDescribe:
 class Tensor:
     """As much of a PyTorch tensor as the runtime touches."""
 
+    requires_grad = False
+
     def __init__(self, dtype="torch.float16", device="cuda", strides=(8, 1)):
         self.dtype, self.device, self.shape = dtype, SimpleNamespace(type=device), [3, 5]
         self.is_cuda, self._strides = device == "cuda", strides
@@ -107,6 +116,22 @@ class TestPyTorch:
     def test_a_type_we_lack(self):
         with pytest.raises(ArgumentError, match=r"^a must be an array of .*torch\.float8_e4m3fn"):
             describe(Tensor("torch.float8_e4m3fn"), "a")
+
+    def test_what_is_of_pytorch_but_no_tensor(self):
+        module = type("Linear", (), {"__module__": "torch.nn.modules.linear"})()
+        with pytest.raises(ArgumentError, match=r"^b must be an array.*got a Linear"):
+            describe(module, "b")
+
+    def test_a_gradient_that_would_get_lost(self, monkeypatch):
+        tensor, mode = Tensor(), SimpleNamespace(is_grad_enabled=lambda: True)
+        monkeypatch.setitem(sys.modules, "torch", mode)
+        assert describe(tensor, "a").dtype is float16
+        tensor.requires_grad = True
+        message = r"^a must be a tensor that needs no gradient.*requires_grad=True.*\.detach\(\)"
+        with pytest.raises(ArgumentError, match=message):
+            describe(tensor, "a")
+        mode.is_grad_enabled = lambda: False
+        assert describe(tensor, "a").dtype is float16
 
     def test_without_memory(self):
         def sparse():

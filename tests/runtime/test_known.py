@@ -34,6 +34,8 @@ COPY, PITCHED = Copy(), Pitched()
 class Alike:
     """What a kernel sees of a tensor of PyTorch."""
 
+    requires_grad = False
+
     def __init__(self, address, shape):
         self.address, self.shape, self.strides = address, shape, (*shape[1:], 1)
         self.dtype, self.device = "torch.float16", Device("cuda", 0)
@@ -176,6 +178,23 @@ def test_what_a_tensor_has_become_is_seen(gpu, torch, field, value, message):
     with pytest.raises(ArgumentError, match=message):
         kernel(m, k, a, c)
     assert len(gpu.launches) == 1
+
+
+def test_a_gradient_that_would_get_lost_is_seen(gpu, torch, bound):
+    """Evaluation comes before training: what was known without gradients is another call then."""
+    kernel, (m, k, a, c) = Copy(), pair()
+    torch.is_grad_enabled = lambda: False
+    kernel(m, k, a, c)
+    a.requires_grad = True
+    kernel(m, k, a, c)
+    assert len(bound) == 1
+    torch.is_grad_enabled = lambda: True
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="a must be a tensor that needs no gradient"):
+            kernel(m, k, a, c)
+    a.requires_grad = False
+    kernel(m, k, a, c)
+    assert len(gpu.launches) == 3
 
 
 SIZES = st.sampled_from([64, 65, 128])

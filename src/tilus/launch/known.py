@@ -25,7 +25,10 @@ from tilus.options import NO_INSTRUMENTS, option
 T = TypeVar("T")
 Key = tuple[object, ...]
 
-TENSOR = "_type({0}), {0}.data_ptr(), {0}.shape, {0}.stride(), {0}.dtype, {0}.device"
+TENSOR = (
+    "_type({0}), {0}.data_ptr(), {0}.shape, {0}.stride(), {0}.dtype, {0}.device, "
+    "{0}.requires_grad and _grad_enabled()"
+)
 """What makes a tensor of PyTorch what it is to a kernel, in its own words."""
 ARRAY = "_type({0}), _describe({0}, '').key"
 """The same of any other array."""
@@ -117,7 +120,12 @@ def reader(function: FunctionType, array: str) -> Callable[..., Key]:
         names.insert(code.co_argcount - 1, "*")
     parts = "".join(form(p, array).format(p.name) + ", " for p in parameters(function))
     # Names that no parameter has: it would hide them.
-    tools = {"_type": type, "_describe": runtime.describe, "_copysign": math.copysign}
+    tools = {
+        "_type": type,
+        "_describe": runtime.describe,
+        "_copysign": math.copysign,
+        "_grad_enabled": runtime.grad_enabled,
+    }
     made: FunctionType = eval(f"lambda {', '.join(names)}: ({parts})", tools)
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     return made

@@ -4,7 +4,7 @@
 Importing it imports no CUDA; the first use does.
 """
 
-from tilus.runtime.arrays import CPU, Array, DeviceArray, describe, library_of, span
+from tilus.runtime.arrays import CPU, Array, DeviceArray, describe, grad_enabled, library_of, span
 from tilus.runtime.device import (
     Gpu,
     Telemetry,
@@ -48,6 +48,7 @@ __all__ = [
     "energy_j",
     "find_gpu",
     "gpus",
+    "grad_enabled",
     "library_of",
     "library_stream",
     "load",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,15 +53,18 @@ def describe(array: object, argument: str) -> Array:
     """Read address, shape, strides and type off ``array``; copy nothing, wait for no stream.
 
     Taken are NumPy arrays, our own, and what offers DLPack or ``__cuda_array_interface__``:
-    PyTorch, CuPy, Numba, JAX. Raise ArgumentError, naming ``argument``, for anything else.
+    PyTorch, CuPy, Numba, JAX. Raise ArgumentError, naming ``argument``, for anything else, and for
+    what a kernel would silently leave aside: a mask, and that a gradient is wanted.
     """
     if isinstance(array, DeviceArray):
         return array.described
     if isinstance(array, np.ndarray):
+        if isinstance(array, np.ma.MaskedArray):
+            _refuse_mask(array.mask is not np.ma.nomask, argument)
         dtype = _dtype(array.dtype, argument)
         address, writable = array.ctypes.data, array.flags.writeable
         return Array(address, array.shape, array.strides, dtype, CPU, writable, array)
-    if library_of(array) == "torch":
+    if library_of(array) == "torch" and hasattr(array, "stride"):
         return _describe_torch(array, argument)
     if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
         rule = "an array with __cuda_array_interface__ or DLPack"
@@ -77,6 +81,16 @@ def library_of(array: object) -> str | None:
     return next((name for name in names if name in LIBRARIES), None)
 
 
+def grad_enabled() -> bool:
+    """Say whether PyTorch records what is done with tensors that need a gradient."""
+    return bool(sys.modules["torch"].is_grad_enabled())
+
+
+def _refuse_mask(masked: bool, argument: str) -> None:
+    if masked:
+        raise ArgumentError(argument, "an array without a mask", "one with a mask", "Fill it in.")
+
+
 def _describe_torch(tensor: Any, argument: str) -> Array:
     # The protocols cost several microseconds a tensor, its own methods less than one.
     try:
@@ -88,6 +102,10 @@ def _describe_torch(tensor: Any, argument: str) -> Array:
         raise ArgumentError(
             argument, "on a GPU of CUDA or the CPU", tensor.device, "Move it there."
         )
+    if tensor.requires_grad and grad_enabled():
+        rule = "a tensor that needs no gradient, as kernels pass none on"
+        remedy = "Pass its .detach(), or call under torch.no_grad()."
+        raise ArgumentError(argument, rule, "one with requires_grad=True", remedy)
     dtype = _torch_dtype(tensor.dtype, argument)
     device = f"cuda:{tensor.get_device()}" if on_gpu else CPU
     strides = tuple(count * dtype.nbytes for count in strides)
@@ -97,8 +115,7 @@ def _describe_torch(tensor: Any, argument: str) -> Array:
 def _describe_interface(array: Any, argument: str) -> Array:
     """Read the CUDA Array Interface, versions 2 and 3; the driver knows whose memory it is."""
     found = array.__cuda_array_interface__
-    if found.get("mask") is not None:
-        raise ArgumentError(argument, "an array without a mask", "one with a mask", "Fill it in.")
+    _refuse_mask(found.get("mask") is not None, argument)
     dtype = _dtype(np.dtype(found["typestr"]), argument)
     shape, (address, read_only) = tuple(found["shape"]), found["data"]
     strides = tuple(found.get("strides") or _row_major(shape, dtype.nbytes))
