@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from math import log
 from pathlib import Path
 from statistics import mean, stdev
@@ -63,6 +64,32 @@ def test_a_size_of_the_table_gets_its_own_schedule_and_another_one_what_is_ranke
     assert TABLE.choose((700, 900, 800)) == fastest
 
 
+GRID = list(product((1, 64, 500, 4096), (64, 1000, 28672), (64, 2008, 16384)))
+
+
+def test_what_is_clearly_faster_than_all_of_the_table_is_taken():
+    """Nothing is predicted to lose more than the estimate errs; few tiles of a deep K are split."""
+    known, beside = table.measured(), 0
+    for size in GRID:
+        chosen = known.choose(size)
+        best = next(s for s in ranked(size) if table.kind(s) in known.kinds)
+        assert predicted_us(chosen, size) <= table.CLEARLY * predicted_us(best, size)
+        beside += chosen not in known.rows.values()
+    assert 0 < beside < len(GRID) / 2
+    assert known.choose((64, 64, 16384)).split_k > 4
+    assert all(known.choose(size) == schedule for size, schedule in known.rows.items())
+
+
+def test_no_kind_is_taken_beside_the_table_that_nobody_measured():
+    size, alone = (64, 64, 16384), Schedule(64, 80, 8, consumers=1)
+    rows = {(128, 7168, 16384): alone}
+    kinds = frozenset([table.kind(alone), table.kind(replace(alone, split_k=2))])
+    assert table.Table(rows, {}, {}).choose(size) == alone
+    assert table.Table(rows, {}, {}, kinds - {table.kind(alone)}).choose(size).split_k == 16
+    assert table.Table({}, {}, {}, {table.kind(alone)}).choose(size).split_k == 1
+    assert EMPTY.choose(size).split_k == 16
+
+
 def test_of_equals_the_one_measured_nearest_is_taken():
     other = replace(WIDE, group_m=16)
     rows = {(8192, 8192, 8192): WIDE, (16384, 16384, 1024): other}
@@ -100,10 +127,12 @@ def test_the_estimate_of_shared_memory_is_no_less_than_what_the_kernel_takes():
 
 
 def test_a_table_comes_back_from_its_file_and_says_which_kernel_changed():
-    row = {"m": 1, "n": 2, "k": 3, "ms": 0.1, "schedule": WIDE.values(), "tried": []}
+    row = {"m": 1, "n": 2, "k": 3, "ms": 0.1, "schedule": WIDE.values()}
+    row["tried"] = [{"schedule": x.values(), "ms": 0.1} for x in (WIDE, SPLIT)]
     text = json.dumps({"rows": [row], "machine": {"gpu": "x"}, "sources": table.hashes()})
     found = table.Table.of(json.loads(text))
     assert found.rows == {(1, 2, 3): WIDE} and not found.changed()
+    assert found.kinds == {table.kind(WIDE), table.kind(replace(SPLIT, num_stages=2, split_k=9))}
     assert replace(found, sources={"product.py": "0"}).changed() == ("product.py",)
 
 
