@@ -15,16 +15,11 @@ BOTH = 0b11  # a bit for each block of a pair
 class PairRing(Ring):
     """A ring of stages that two blocks fill together: a stage is refilled when both are done."""
 
-    def producer_acquire(self):
-        """Wait until the producer's stage is empty in both blocks."""
-        empty = self.empty[self.producer_stage]
-        self.mbarrier.wait(empty, phase=self.producer_phase, scope="cluster")
-
     def consumer_release(self, stage):
         """Say to both blocks, by one thread of the running group, that it has done with a stage."""
         with self.single_thread():
-            for block in (0, 1):
-                self.mbarrier.arrive_remote(self.empty[stage], rank=block)
+            for block in (0, 1):  # relaxed: tensor cores have read, and nobody has written
+                self.mbarrier.arrive_remote(self.empty[stage], rank=block, sem="relaxed")
 
 
 class Pairs(Product):
@@ -32,9 +27,7 @@ class Pairs(Product):
 
     Two consumer groups share a tile, and each block loads for both what one of the groups reads.
     ``num_blocks`` is even. Where the columns of tiles are odd in number, the last pair has a tile
-    beyond the edge: TMA fills it with zeros, and stores nothing of it. A block needs no meeting
-    before it leaves: its loader stays until the groups of both have released all of its stages,
-    and they are the last who come to its shared memory.
+    beyond the edge: TMA fills it with zeros, and stores nothing of it.
     """
 
     def __init__(self, block_m, block_n, num_stages, cluster=2, **others):
@@ -65,6 +58,7 @@ class Pairs(Product):
         for member in (0, 1):
             with self.thread_group(128 * member, num_threads=128, registers=self.budgets[1]):
                 self.consume(ring, grid, sx, sy, target, member)
+        self.cluster.sync()  # the other block may still signal barriers of this one
 
     def load_x(self, gx, sx, offset_x, offset_k, full):
         """Start the copy, to both blocks, of the rows of x that are this block's to load."""
