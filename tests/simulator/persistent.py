@@ -112,8 +112,7 @@ class Persistent(tilus.Script):
                         self.wgmma.fence()
                         self.wgmma.mma(sa[stage, half], sb[stage].transpose(), acc)
                         self.wgmma.commit_group()
-                        self.wgmma.wait_group(0)
-                        self.release(pipeline.empty[stage])
+                        self.consumed(pipeline.empty[stage])
                         pipeline.consumer_advance()
                     at = [offset_m + half * HALF_M, offset_n]
                     self.epilogue(self.cast(acc, dtype=float16), staging[half, slot], gc, at)
@@ -146,13 +145,21 @@ class Persistent(tilus.Script):
                 ga, stage[rank], [row + rank * HALF_M, column], full, multicast_mask=0b11
             )
 
+    def consumed(self, empty):
+        """Wait for a product, then release its stage."""
+        if self.fault == "released early":
+            self.release(empty)
+        self.wgmma.wait_group(0)
+        if self.fault != "released early":
+            self.release(empty)
+
     def release(self, empty):
         """Say, by one thread of the running group, that it has done with a stage."""
         with self.single_thread():
             if self.cluster_size == 1:
                 self.mbarrier.arrive(empty)
             elif self.fault == "peer not counted":
-                self.mbarrier.arrive_remote(empty, rank=self.cluster.blockRank)
+                self.mbarrier.arrive_remote(empty, rank=self.cluster.blockRank, sem=self.sem)
             else:
                 for block in range(self.cluster_size):
                     self.mbarrier.arrive_remote(empty, rank=block, sem=self.sem)

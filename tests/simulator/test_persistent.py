@@ -21,6 +21,8 @@ FENCE = "warps 0-3 must call fence.proxy_async between the store_shared"
 MISTAKES = {  # fault: verdict, the line it stands at, facts of both accesses, what is missing
     ("phase reset", 1): ("race", MMA, "copy", "read", "nobody has waited on full[1]"),
     ("phase reset", 2): ("race", MMA, "copy", "read", "nobody has waited on full[1]"),
+    ("released early", 1): ("race", COPY, "product", "write", "no mbarrier or"),
+    ("released early", 2): ("race", COPY, "product", "write", "no mbarrier or"),
     ("fence missing", 1): ("race", STORE, "store_shared", "read", FENCE),
     ("fence before", 1): ("race", STORE, "store_shared", "read", FENCE),
     ("fence by one thread", 1): ("race", STORE, "store_shared", "read", FENCE),
@@ -74,10 +76,14 @@ def test_it_is_right_for_any_number_of_tiles(cluster, schedule):
         np.testing.assert_array_equal(given["c_ptr"].reshape(m, n), want, f"{m} {n} {k}")
 
 
-@pytest.mark.parametrize("fault, cluster", MISTAKES)
-def test_a_mistake_gets_its_verdict(fault, cluster):
+@pytest.mark.parametrize(
+    "fault, cluster, sem",
+    [(*case, "release") for case in MISTAKES]
+    + [(fault, 2, "relaxed") for fault, cluster in MISTAKES if cluster == 2],
+)
+def test_a_mistake_gets_its_verdict(fault, cluster, sem):
     verdict, line, first, kind, missing = MISTAKES[fault, cluster]
-    found = judged(cluster, fault=fault)
+    found = judged(cluster, fault=fault, sem=sem)
     assert found.verdict == verdict, found.message
     assert line in SOURCE[found.facts["line"] - 1], found.message
     assert f"the {first} at" in found.message and missing in found.facts["missing"]

@@ -81,8 +81,7 @@ class Clock(NamedTuple):
 
     def relaxed(self) -> Clock:
         """Return what a relaxed arrival lets others know of this: what is over, and no write."""
-        zeros = (0,) * len(self.seen)
-        return Clock(zeros, zeros, 0, self.over, self.before)
+        return Clock.empty(len(self.seen))._replace(over=self.over, before=self.before)
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,8 +38,8 @@ def check_bytes(machine: BlockMachine) -> None:
 def check_visits(machine: BlockMachine) -> None:
     """Refuse a peer's access of this block's memory or barriers that may come after its end."""
     known = machine.knowledge()
-    for agent in machine.visited:
-        if not agent.mark.known(known):
+    for agent, signal in machine.visited:
+        if not agent.mark.known(known) and not signal.known(known):
             missing = f"block {machine.block} does not wait for {agent.noun} before it ends"
             signals = f", to signal {' or '.join(agent.signals)}" if agent.signals else ""
             message = (

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Literal
 
 from tilus.simulator.access import Agent
@@ -27,17 +26,29 @@ class Operation:
     """What move number ``move`` did to a barrier.
 
     ``phase``: the one that it counts in, or whose end a wait has seen. ``expect`` announces bytes
-    without an arrival.
+    without an arrival. ``counted``: how clocks know that it counts.
     """
 
     move: int
     kind: Kind
     phase: int
     agent: Agent
+    counted: Mark
 
     def before(self, other: Operation) -> bool:
         """Say whether this comes before the other in every order of moves."""
         return self.agent.mark.known(other.agent.clock.before)
+
+    def drifts(self, other: Operation) -> bool:
+        """Say whether this may count after the other although its move comes before: that an
+        arrival at a peer has come is told by a wait for it, or by a release behind it, alone."""
+        sure = self.counted.known(other.agent.clock.before) or self.told(other)
+        return self.before(other) and not sure
+
+    def among(self, other: Operation) -> bool:
+        """Say whether threads of one group do both."""
+        mine, its = self.agent, other.agent
+        return (mine.role, mine.block) == (its.role, its.block)
 
     def told(self, other: Operation) -> bool:
         """Say whether every thread of the other knows of all threads of this."""
@@ -64,9 +75,11 @@ class Log:
         if self.marks:
             self.marks[-1] = mark
 
-    def operate(self, barrier: MBarrier, kind: Kind, phase: int, agent: Agent) -> None:
+    def operate(
+        self, barrier: MBarrier, kind: Kind, phase: int, agent: Agent, counted: Mark
+    ) -> None:
         """Note what the current move does to a barrier."""
-        self.at[barrier].append(Operation(len(self.chosen) - 1, kind, phase, agent))
+        self.at[barrier].append(Operation(len(self.chosen) - 1, kind, phase, agent, counted))
 
     def hazards(self) -> Iterator[tuple[Operation, Operation]]:
         """Yield pairs of moves, the earlier first, that nothing orders and whose order matters."""
@@ -74,15 +87,17 @@ class Log:
             yield from _hazards(barrier, operations)
 
     def drifts(self) -> bool:
-        """Say whether threads of one group may arrive for a phase while others of it have yet to
-        arrive for the phase before: moves of whole groups do not show that."""
-        phases = (_counted(operations) for operations in self.at.values())
+        """Say whether arrivals may count in other phases than the moves of groups show.
+
+        Threads of one group may arrive for a phase while others of it have yet to arrive for the
+        phase before; a relaxed arrival may overtake what its thread has told a peer before.
+        """
         return any(
-            (x.agent.role, x.agent.block) == (op.agent.role, op.agent.block) and not x.told(op)
-            for counted in phases
-            for phase in list(counted)
-            for x, op in product(counted[phase], counted[phase + 1])
-            if x.kind == op.kind == "arrive"
+            x.drifts(op) or (op.kind == x.kind == "arrive" and x.among(op) and not x.told(op))
+            for operations in self.at.values()
+            for counted in (_counted(operations),)
+            for op in operations
+            for x in counted[op.phase - 1]
         )
 
 

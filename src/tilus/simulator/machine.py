@@ -60,8 +60,8 @@ class BlockMachine:
         self.engines = Engines()
         self.barriers: dict[ir.BarrierArray, list[MBarrier]] = {}
         self.initialised: dict[ir.BarrierArray, Mark] = {}
-        self.visited: list[Agent] = []
-        """Agents of peers that came to this block's memory or barriers."""
+        self.visited: list[tuple[Agent, Mark]] = []
+        """Agents of peers that came to this block's memory or barriers, and how it may hear so."""
         self.threads: ir.Threads
         self.group: ThreadGroup
         self.location: Location
@@ -258,7 +258,7 @@ class BlockMachine:
         """Check and remember an access of this block's shared memory by ``actor``."""
         if actor is not self:
             self._check_begun(actor, access.agent)
-            self.visited.append(access.agent)
+            self.visited.append((access.agent, access.agent.mark))
             access = replace(access, home=self.block)
         tensor = access.tensor
         assert isinstance(tensor, ir.SharedTensor)
@@ -321,21 +321,24 @@ class BlockMachine:
         rank: int | None = None,
         relaxed: bool = False,
     ) -> None:
-        target, clock = self._barrier(barrier, rank), self._known.release(self._atoms)
-        if self._visit(rank, target) and not relaxed:
-            target.peers[target.phase] = self.agent
+        target, known, atoms = self._barrier(barrier, rank), self._known, self._atoms
+        afar = self._peer(rank) is not self
+        signal = known.effect(atoms) if afar else self.agent.mark
+        self._visit(rank, target, signal)
         if relaxed:
-            self._cluster.relaxed.append((self.agent, clock))
-            clock = self._known.relaxed(self._atoms)
+            self._cluster.relaxed.append((self.agent, known.release(atoms)))
+        elif afar:
+            target.peers[target.phase] = self.agent
         self._signal(barrier, target, target.phase)
-        self._operate(target, "arrive" if count else "expect", target.phase, self.agent)
-        target.release(clock)
+        self._operate(target, "arrive" if count else "expect", target.phase, self.agent, signal)
+        clock = known.relaxed(atoms) if relaxed else known.release(atoms)
+        target.release(clock.learn(signal.bit, clock.before))
         target.arrive(count, expect_bytes)
 
     def complete_bytes(self, barrier: ir.Barrier, nbytes: int) -> None:
         issued = barrier if isinstance(barrier, IssuedBarrier) else None
         target = self._barrier(barrier, issued.rank if issued else None)
-        self._visit(issued.rank if issued else None, target)
+        self._visit(issued.rank if issued else None, target, self.agent.mark)
         issued_in = issued.phase if issued else target.phase
         self._signal(barrier, target, issued_in)
         self._operate(target, "bytes", target.phase, self.agent)
@@ -418,13 +421,11 @@ class BlockMachine:
             self.fail("protocol", f"rank of a block of the cluster {rule}", rank=rank)
         return self._cluster.machines[rank]
 
-    def _visit(self, rank: int | None, target: MBarrier) -> bool:
-        """Remember that a block must be there as long as its barrier is signalled; say whether it
-        is another one."""
+    def _visit(self, rank: int | None, target: MBarrier, signal: Mark) -> None:
+        """Remember that another block must be there as long as its barrier is signalled."""
         home = self._peer(rank)
         if home is not self:
-            home.visited.append(replace(self.agent, signals=(target.label,)))
-        return home is not self
+            home.visited.append((replace(self.agent, signals=(target.label,)), signal))
 
     def _barrier(self, barrier: ir.Barrier, rank: int | None = None) -> MBarrier:
         array, index, home = barrier.array, int(self.value(barrier.index)), self._peer(rank)
@@ -462,9 +463,16 @@ class BlockMachine:
         """Return what an effect that completes lets others know: itself, and nothing else."""
         return self._known.empty().learn(self.agent.mark.bit, self.agent.clock.before)
 
-    def _operate(self, barrier: MBarrier, kind: Operation, phase: int, agent: Agent) -> None:
+    def _operate(
+        self,
+        barrier: MBarrier,
+        kind: Operation,
+        phase: int,
+        agent: Agent,
+        signal: Mark | None = None,
+    ) -> None:
         if self._cluster.log:
-            self._cluster.log.operate(barrier, kind, phase, agent)
+            self._cluster.log.operate(barrier, kind, phase, agent, signal or agent.mark)
 
     def _signal(self, barrier: ir.Barrier, target: MBarrier, phase: int) -> None:
         self.signal = Signal(target.label, target.index, phase, len(barrier.array))
