@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels behind tilus.kernels.matmul: every kind is exact, proved, and sound machine code."""
 
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -9,7 +10,8 @@ import pytest
 from tests import sass
 
 from tilus import compiler, float16, loader, simulator
-from tilus.kernels import product, table
+from tilus.kernels import pairs, product, table
+from tilus.kernels.pairs import Pairs, PairsBfloat16
 from tilus.kernels.plain import Plain
 from tilus.kernels.product import Product, ProductBfloat16, Sums, SumsBfloat16
 
@@ -27,6 +29,12 @@ KINDS = {
     "rows": {"block_m": 128, "block_n": 64, "a_mn": True, "b_mn": True, "block_k": 32},
     "swapped rows": {"block_m": 128, "block_n": 64, "swapped": True, "b_mn": True, "block_k": 32},
     "turns rows": {"block_m": 64, "block_n": 64, "turns": True, "a_mn": True, "block_k": 32},
+    "pairs": {"block_m": 128, "block_n": 8, "cluster": 2},
+    "pairs direct": {"block_m": 128, "block_n": 8, "cluster": 2, "direct": True},
+    "pairs rows": {
+        **{"block_m": 128, "block_n": 64, "cluster": 2},
+        **{"a_mn": True, "b_mn": True, "block_k": 32},
+    },
 }
 LARGE = {
     "shared": {"block_m": 256, "block_n": 200, "num_stages": 3},
@@ -43,6 +51,7 @@ LARGE = {
     "split": {"block_m": 256, "block_n": 192, "num_stages": 4, "split_k": 3},
     "direct": {"block_m": 256, "block_n": 176, "num_stages": 3, "direct": True},
     "rows": {"block_m": 128, "block_n": 256, "num_stages": 3, "b_mn": True},
+    "pairs": {"block_m": 256, "block_n": 160, "num_stages": 3, "cluster": 2},
 }
 
 
@@ -59,8 +68,14 @@ def arguments(m, n, k, kind, dtype=np.float16):
     return sizes | pitches | pointers, a.astype(np.int64) @ b.astype(np.int64).T
 
 
-def execute(m, n, k, kind, script=Product, sums=Sums, **options):
+def chosen(kind):
+    """Return the kernel that a kind is one of."""
+    return Pairs if "cluster" in kind else Product
+
+
+def execute(m, n, k, kind, script=None, sums=Sums, **options):
     """Run a product on integers and require the exact result, and nothing else, in C."""
+    script = script or chosen(kind)
     taken, want = arguments(m, n, k, kind, np.dtype(script.dtype.numpy))
     flat = {name: x.reshape(-1) if name.endswith("ptr") else x for name, x in taken.items()}
     simulator.run(compiler.lower(script(**SMALL | kind), {}), flat, **options)
@@ -85,6 +100,17 @@ def test_bfloat16(kind):
     execute(136, 24, 40, KINDS[kind], ProductBfloat16, SumsBfloat16)
 
 
+def test_bfloat16_in_pairs():
+    execute(136, 24, 40, KINDS["pairs"], PairsBfloat16)
+
+
+@pytest.mark.parametrize("size", [(128, 8, 16), (1, 8, 8), (260, 40, 24), (384, 16, 40)], ids=str)
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_pairs_of_any_number(size, blocks):
+    """One tile, and as many pairs as blocks have, or more; some have a tile beyond the edge."""
+    execute(*size, KINDS["pairs"] | {"num_blocks": blocks}, schedule="random")
+
+
 @pytest.mark.parametrize("tiles", [1, 2, 3, 5])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_groups_take_turns_with_any_number_of_tiles_and_steps(tiles, steps):
@@ -96,13 +122,15 @@ def test_groups_take_turns_with_any_number_of_tiles_and_steps(tiles, steps):
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_no_order_of_moves_has_a_verdict(kind):
     """Two tiles by one block, two steps of K for each part."""
-    found = judged(Product(**SMALL | kind | {"num_blocks": 1}), kind)
+    found = judged(chosen(kind), kind)
     assert found.proved, found.message
 
 
 def judged(script, kind):
-    """Judge a product of two tiles, two steps of K for each part."""
-    x, y = 2 * script.block_m, script.block_n
+    """Judge a product of two tiles by each of as few blocks as can be, two steps of K for each."""
+    blocks = kind.get("cluster", 1)
+    script = script(**SMALL | kind | {"num_blocks": blocks})
+    x, y = 2 * script.block_m, blocks * script.block_n
     m, n = (y, x) if script.swapped else (x, y)
     taken, _ = arguments(m, n, 2 * script.block_k * script.split_k, kind)
     flat = {name: x.reshape(-1) if name.endswith("ptr") else x for name, x in taken.items()}
@@ -111,21 +139,56 @@ def judged(script, kind):
 
 def test_a_group_that_does_not_await_its_turn_is_found_out(tmp_path):
     """The barrier of turns orders more than speed: without it a stage is read too early."""
-    source = Path(product.__file__).read_text()
     wait = "                self.mbarrier.wait(ring.turn[turn], phase=phase)\n"
-    assert source.count(wait) == 1
-    (tmp_path / "mutant.py").write_text(source.replace(wait, ""))
-    mutant = loader.find(tmp_path / "mutant.py", object, "Product")
-    found = judged(mutant(**SMALL | KINDS["turns"] | {"num_blocks": 1}), KINDS["turns"])
+    mutate(tmp_path / "mutant.py", product, {wait: ""})
+    found = judged(loader.find(tmp_path / "mutant.py", object, "Product"), KINDS["turns"])
     assert found.verdict == "race"
+
+
+def mutate(path, module, changes):
+    """Write the source of a module with changes, each to what stands there once."""
+    source = Path(module.__file__).read_text()
+    for old, new in changes.items():
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    path.write_text(source)
+
+
+OWN = {"for block in (0, 1):": "for block in (self.cluster.blockRank,):"}
+END = {"        self.cluster.sync()  # the other block may still signal barriers of this one\n": ""}
+BYTES = {"sx[stage].nbytes + sy": "sx[stage].nbytes // 2 + sy"}
+MISTAKES = {  # what changes in the pairs' module, and in the one below it: verdict, what it says
+    "releases only its own": (OWN, {}, "deadlock", "2 of 4"),
+    "waits only for its own": (
+        *(OWN | {"PairRing(self.num_stages, 4, 0)": "PairRing(self.num_stages, 2, 0)"}, {}),
+        *("race", "product"),
+    ),
+    "leaves early": (END, {}, "race", "may end while"),
+    "expects only its own bytes": ({}, BYTES, "protocol", "bytes"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_pairs_gets_its_verdict(mistake, tmp_path, monkeypatch):
+    own, below, verdict, words = MISTAKES[mistake]
+    name = f"below_{list(MISTAKES).index(mistake)}"
+    mutate(tmp_path / f"{name}.py", product, below)
+    changes = {"from tilus.kernels.product import": f"from {name} import"}
+    mutate(tmp_path / "mutant.py", pairs, changes | own)
+    mutant = loader.find(tmp_path / "mutant.py", object, "Pairs")
+    monkeypatch.delitem(sys.modules, name)
+    found = judged(mutant, KINDS["pairs"])
+    assert found.verdict == verdict and words in found.message, found.message
 
 
 @pytest.mark.parametrize("kind", LARGE.values(), ids=list(LARGE))
 def test_machine_code_is_sound(kind):
-    script = Product(**kind)
+    script = chosen(kind)(**kind)
     code = compiler.build(compiler.lower(script, {})).cubin.code
     assert sass.complaints(code) == []
-    counts = sass.opcodes(code)
+    counts, loop = sass.opcodes(code), sass.loop(code, "HGMMA")
+    assert not any(slow in loop for slow in ("MEMBAR", "CCTL", "ERRBAR"))
+    assert loop.count(";") <= 80
     rows, steps = script.own_m // 64, script.block_k // 16
     assert counts["HGMMA"] == rows * steps  # all groups share one code
     assert counts["UTMALDG"] == 1 + (script.block_n // 64 if script.y_mn else 1)

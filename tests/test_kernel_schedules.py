@@ -7,14 +7,16 @@ from itertools import product
 from math import log
 from pathlib import Path
 from statistics import mean, stdev
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilus import compiler
+from tilus import compiler, runtime
+from tilus.dtypes import float16
 from tilus.kernels import Schedule, table
-from tilus.kernels.product import Product
+from tilus.kernels.matmul import limited, script
 from tilus.kernels.schedules import (
     SHARED_BYTES,
     Order,
@@ -30,6 +32,7 @@ SIZES = st.tuples(st.integers(1, 20000), st.integers(1, 140000), st.integers(1, 
 ORDERS = st.builds(Order, st.booleans(), st.booleans(), st.booleans())
 WIDE = Schedule(256, 200, 3)
 NARROW = Schedule(256, 16, 6, swapped=True)
+PAIRS = Schedule(256, 160, 3, cluster=2)
 SPLIT = Schedule(128, 224, 5, split_k=4)
 TABLE = table.Table(
     {(8192, 8192, 8192): WIDE, (16, 28672, 4096): NARROW, (128, 7168, 16384): SPLIT}, {}, {}
@@ -108,7 +111,8 @@ def test_what_is_worth_measuring_is_of_several_kinds():
     for size in SUITE:
         found = shortlist(size, 8)
         assert len(found) == len(set(found)) == 8
-        assert len({(s.block_m, s.swapped, s.turns, s.split_k > 1) for s in found}) >= 3
+        kinds = {(s.block_m, s.swapped, s.turns, s.split_k > 1, s.cluster) for s in found}
+        assert len(kinds) >= 3
         assert found[0] == ranked(size)[0]
 
 
@@ -118,11 +122,12 @@ def test_few_rows_get_operands_that_changed_places():
 
 def test_the_estimate_of_shared_memory_is_no_less_than_what_the_kernel_takes():
     seen = {
-        (s.consumers, s.swapped, s.turns, s.split_k > 1): s for s in candidates((96, 4096, 4096))
+        (s.consumers, s.swapped, s.turns, s.split_k > 1, s.cluster): s
+        for s in candidates((96, 4096, 4104))
     }
-    assert len(seen) >= 8
+    assert len(seen) >= 9
     for schedule in seen.values():
-        kernel = compiler.lower(Product(**schedule.values()), {})
+        kernel = compiler.lower(script(schedule, float16)(**schedule.values()), {})
         assert kernel.plan.shared_bytes <= schedule.shared_bytes
 
 
@@ -134,6 +139,48 @@ def test_a_table_comes_back_from_its_file_and_says_which_kernel_changed():
     assert found.rows == {(1, 2, 3): WIDE} and not found.changed()
     assert found.kinds == {table.kind(WIDE), table.kind(replace(SPLIT, num_stages=2, split_k=9))}
     assert replace(found, sources={"product.py": "0"}).changed() == ("product.py",)
+
+
+def test_a_table_from_before_a_kernel_existed_has_not_changed():
+    sources = {"product.py": table.hashes()["product.py"]}
+    assert not table.Table({}, {}, sources).changed()
+    found = table.Table({}, {}, table.hashes() | {"pairs.py": "0"})
+    assert found.changed() == ("pairs.py",)
+
+
+def test_a_schedule_from_before_clusters_is_of_blocks_alone_and_comes_back_as_it_was():
+    assert "cluster" not in WIDE.values() and Schedule.of(WIDE.values()) == WIDE
+    assert Schedule.of(PAIRS.values()) == PAIRS != replace(PAIRS, cluster=1)
+
+
+def test_pairs_are_thought_of_where_rows_lie_across_lines():
+    def thought_of(k):
+        return {s.cluster for s in candidates((3000, 5000, k))}
+
+    assert thought_of(2008) == {1, 2} and thought_of(2048) == {1}
+    assert PAIRS.fits((3000, 5000, 2048)) and PAIRS.fits((3000, 5000, 2008))
+    assert ranked((3000, 5000, 2008))[0] == PAIRS
+
+
+def test_an_odd_column_of_tiles_makes_a_tile_beyond_the_edge():
+    assert replace(PAIRS, block_n=152).tiles((3000, 5000, 2008)) == 12 * 34
+    assert PAIRS.tiles((3000, 5000, 2008)) == 12 * 32
+
+
+def test_pairs_ask_for_fewer_rows_and_get_as_many_bytes():
+    alone, even = replace(PAIRS, cluster=1), (3000, 5000, 2048)
+    assert predicted_us(PAIRS, even) == predicted_us(alone, even)
+    slow = replace(PAIRS, block_m=128, block_n=64)  # products are nothing beside its rows
+    alone = replace(slow, cluster=1)
+    ratio = predicted_us(slow, (4096, 4096, 20008)) / predicted_us(alone, (4096, 4096, 20008))
+    assert ratio == pytest.approx((64 + 64) / (128 + 64), rel=0.02)
+
+
+@pytest.mark.parametrize("sms, blocks", [(132, 132), (114, 114), (113, 112), (200, 132)])
+def test_pairs_have_both_blocks_on_any_gpu(monkeypatch, sms, blocks):
+    monkeypatch.setattr(runtime, "gpus", lambda: [SimpleNamespace(sms=sms)])
+    assert limited(PAIRS, "cuda:0").num_blocks == blocks
+    assert limited(replace(PAIRS, cluster=1), "cuda:0").num_blocks == min(sms, 132)
 
 
 def test_the_table_of_the_package_fits_its_sizes():
@@ -178,6 +225,12 @@ def test_the_table_holds_the_fastest_of_what_was_tried_for_every_size_of_the_sui
         replace(WIDE, block_n=12),
         replace(WIDE, turns=True),  # 256 rows of one group
         Schedule(128, 128, 3, turns=True, split_k=2),
+        replace(WIDE, cluster=3),
+        replace(WIDE, cluster=2, num_blocks=131),
+        Schedule(192, 96, 3, consumers=3, cluster=2),
+        Schedule(128, 128, 3, cluster=2, split_k=2),
+        Schedule(128, 128, 3, cluster=2, swapped=True),
+        Schedule(128, 128, 3, cluster=2, turns=True),
     ],
     ids=str,
 )

@@ -99,6 +99,7 @@ SCHEDULES = [
     for swapped in (False, True)
     for turns, split in ((False, 1), (True, 1), (False, 2))
 ]
+SCHEDULES.append(Schedule(128, 64, 2, num_blocks=2, cluster=2))
 
 
 @pytest.mark.parametrize("n", [136, 75])

@@ -2,6 +2,7 @@
 """scripts/suite: what is judged once is judged, rows are kept, a run cut short leaves a record."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -25,10 +26,14 @@ def suite(monkeypatch):
 
 @pytest.fixture
 def prepared(suite):
+    return judged(suite)
+
+
+def judged(suite):
     """Return a product of one size with what users call as its version, judged."""
     product = suite.Prepared(next(suite.cases([SIZE])), None, lambda _: None)
     kernel = suite.Called(SIZE, *product.arrays)
-    product.versions = {suite.VERSION: Version(suite.VERSION, suite.Kernel, kernel)}
+    product.versions = {suite.VERSION: Version(suite.VERSION, kernel.script, kernel)}
     product.check()
     return product
 
@@ -38,6 +43,21 @@ def test_what_users_call_is_judged_and_its_kernel_recorded(suite, prepared):
     kernel = prepared.kernels()[suite.VERSION]
     assert kernel["file"] == "src/tilus/kernels/product.py"
     assert not list(records.changes(kernel, suite.ROOT))
+
+
+def test_the_kernel_in_pairs_has_a_name_of_its_own_that_ages_with_the_version(suite, monkeypatch):
+    pairs = Schedule(128, 64, 2, num_blocks=2, cluster=2)
+    monkeypatch.setattr(sys.modules["tilus.kernels.matmul"], "fastest", lambda *_: pairs)
+    product = judged(suite)
+    assert product.verdicts[suite.VERSION].right
+    ((name, kernel),) = product.kernels().items()
+    assert (name, kernel["file"]) == (suite.IN_PAIRS, "src/tilus/kernels/pairs.py")
+    assert kernel["generated"][0]["schedule"] == pairs.values()
+    assert not list(records.changes(kernel, suite.ROOT))
+    one = record(suite, SIZE)
+    one.sources["kernels"][name] = kernel | {"sha256": "0" * 64}
+    assert f"{kernel['file']} changed" in records.staleness(one, suite.ROOT, suite.VERSION)
+    assert f"{kernel['file']} changed" not in records.staleness(one, suite.ROOT, "cublas")
 
 
 def test_the_same_bits_need_one_verdict_and_others_are_judged(suite, prepared, monkeypatch):

@@ -312,12 +312,13 @@ def staleness(record: Record, root: Path, version: str | None = None) -> tuple[s
     """Say what has changed in the tree at ``root`` since the record was made; nothing: ().
 
     Compares the measuring modules and, of ``version`` or of all, the kernel's file and the CUDA
-    that the compiler makes of it now with what it made then. Other versions make none stale.
+    that the compiler makes of it now with what it made then. Other versions make none stale. A
+    further kernel of a version is named after it: ``kernels.matmul.pairs``.
     """
     measuring = record.sources["measuring"].items()
     changed = [f"{file} changed" for file, sha in measuring if _file_hash(root / file) != sha]
     for name, source in record.sources["kernels"].items():
-        if version in (None, name):
+        if version is None or f"{name}.".startswith(f"{version}."):
             changed += changes(source, root)
     return tuple(changed)
 

@@ -9,6 +9,7 @@ import pytest
 from ladder import suite
 from tests import sample_record
 
+from tilus.kernels import Schedule
 from tilus.kernels.suite import SUITE, VERSION, geometric_mean
 from tilus.records import Record
 
@@ -36,6 +37,11 @@ def test_a_row_has_schedule_time_speed_and_both_ratios():
     assert (size, default, best) == ("8192³", "2.000×", "1.000×")
     assert schedule == "256×16, 6 stages, swapped, K in 4 parts"
     assert time.startswith("0.500") and speed.startswith("2199")
+
+
+def test_a_schedule_in_pairs_says_so():
+    pairs = Schedule(256, 160, 3, cluster=2)
+    assert suite.words(pairs.values()) == "256×160, 3 stages, in pairs"
 
 
 def test_a_row_that_is_not_measured_says_so():

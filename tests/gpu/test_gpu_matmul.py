@@ -21,6 +21,8 @@ KINDS = [
     Schedule(256, 64, 5, num_blocks=5, swapped=True),
     Schedule(128, 128, 4, num_blocks=5, split_k=2),
     Schedule(256, 64, 5, num_blocks=5, swapped=True, split_k=2),
+    Schedule(256, 160, 3, num_blocks=4, group_m=2, cluster=2),
+    Schedule(128, 64, 2, num_blocks=2, cluster=2),
 ]
 
 
@@ -53,6 +55,21 @@ def test_every_kind_is_exact(gpu, schedule, size):
         for step in plan(*arrays, f"cuda:{gpu.index}", 0, schedule).steps:
             step.run(0)
         np.testing.assert_array_equal(out.to_numpy(), want)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("order", [by_rows, by_columns])
+def test_pairs_take_every_order_and_type(gpu, order, dtype):
+    """Rows of C of 150 bytes, which TMA cannot store; one order needs 64 columns of B a panel."""
+    a, b, want = integers(520, 75, 136, dtype)
+    wide = order(np.pad(b, ((0, 0), (0, 5))))  # its rows begin at multiples of 16 bytes
+    right = wide.view(b.shape, wide.strides)
+    schedule = Schedule(256, 64, 4, num_blocks=4, cluster=2)
+    out = DeviceArray(want.shape, right.dtype)
+    arrays = (order(a).described, right.described, out.described)
+    for step in plan(*arrays, f"cuda:{gpu.index}", 0, schedule).steps:
+        step.run(0)
+    np.testing.assert_array_equal(out.to_numpy().astype(float), want.astype(float))
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=str)

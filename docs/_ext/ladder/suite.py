@@ -85,6 +85,7 @@ def words(schedule: Mapping[str, Any]) -> str:
     parts = [f"{schedule['block_m']}×{schedule['block_n']}"]
     parts += [f"{schedule['num_stages']} stages"]
     parts += ["swapped"] * schedule["swapped"] + ["in turn"] * schedule["turns"]
+    parts += ["in pairs"] * (schedule.get("cluster", 1) > 1)
     if schedule["consumers"] != 2:
         parts.append(f"{schedule['consumers']} consumer{'s' * (schedule['consumers'] > 1)}")
     if schedule["split_k"] > 1:

@@ -22,6 +22,7 @@ from tilus.kernels.arrays import (
     transposed,
     workspace,
 )
+from tilus.kernels.pairs import Pairs, PairsBfloat16
 from tilus.kernels.plain import Plain, PlainBfloat16
 from tilus.kernels.product import Product, ProductBfloat16, Sums, SumsBfloat16
 from tilus.kernels.schedules import Order, Schedule, Size
@@ -30,6 +31,7 @@ from tilus.launch import Call
 from tilus.runtime import Array
 
 PRODUCTS: dict[DType, Any] = {float16: Product, bfloat16: ProductBfloat16}
+PAIRS: dict[DType, Any] = {float16: Pairs, bfloat16: PairsBfloat16}
 SUMS: dict[DType, Any] = {float16: Sums, bfloat16: SumsBfloat16}
 PLAIN: dict[DType, Any] = {float16: Plain, bfloat16: PlainBfloat16}
 STREAMS = 64
@@ -187,11 +189,16 @@ def fastest(size: Size, order: Order) -> Schedule | None:
 
 
 def limited(schedule: Schedule, device: str) -> Schedule:
-    """Return the schedule with no more blocks than the GPU runs at once."""
+    """Return the schedule with no more blocks, in whole clusters, than the GPU runs at once."""
     if device == "sim":
         return schedule
     sms = runtime.gpus()[int(device.removeprefix("cuda:"))].sms
-    return replace(schedule, num_blocks=min(schedule.num_blocks, sms))
+    return replace(schedule, num_blocks=min(schedule.num_blocks, sms - sms % schedule.cluster))
+
+
+def script(schedule: Schedule, dtype: DType) -> Any:
+    """Return the kernel that a schedule is for."""
+    return (PAIRS if schedule.pairs else PRODUCTS)[dtype]
 
 
 def product(problem: Problem, schedule: Schedule, device: str, handle: int) -> tuple[Step, ...]:
@@ -209,7 +216,7 @@ def product(problem: Problem, schedule: Schedule, device: str, handle: int) -> t
     arrays = {"a_ptr": a.array, "b_ptr": b.array}
     arrays["c_ptr"] = seen(out) if order.direct else out
     arrays["w_ptr"] = seen(w) if split > 1 else w
-    kernel = built(PRODUCTS[dtype], schedule, order)
+    kernel = built(script(schedule, dtype), schedule, order)
     steps = (step(kernel, scalars | pitches, arrays),)
     if split == 1:
         return steps

@@ -41,7 +41,10 @@ DRAM_MBYTES = 3.9
 LAUNCH_US, TILE_US, TURNS_US, SUMS_US = 2.5, 1.0, 0.2, 3.3
 NARROWEST = 48  # columns that a product of WGMMA takes time for at least
 UNEVEN = 3.3
-"""How much longer rows take to come that begin between lines of the cache: as at K = 2008."""
+"""How much longer rows take to come that begin between lines of the cache: as at K = 2008.
+
+Those that a block asks for are counted, not those that another one sends it: not measured yet.
+"""
 LINE = 64  # elements
 
 
@@ -65,7 +68,8 @@ USUAL = Order()
 
 @dataclass(frozen=True)
 class Schedule:
-    """What :class:`~tilus.kernels.product.Product` is built with, apart from its operands' order.
+    """What :class:`~tilus.kernels.product.Product` is built with, apart from its operands' order,
+    or, with clusters of two blocks, :class:`~tilus.kernels.pairs.Pairs`.
 
     ``block_m`` and ``block_n`` are those of the kernel: with ``swapped`` the first counts columns
     of C.
@@ -80,10 +84,11 @@ class Schedule:
     split_k: int = 1
     swapped: bool = False
     turns: bool = False
+    cluster: int = 1
 
     def values(self) -> dict[str, Any]:
-        """Return the values by name."""
-        return asdict(self)
+        """Return the values by name; a block alone is no cluster, and has no such value."""
+        return {name: x for name, x in asdict(self).items() if (name, x) != ("cluster", 1)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Schedule:
@@ -91,10 +96,10 @@ class Schedule:
         return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
 
     def tiles(self, size: Size) -> int:
-        """Return the number of tiles of C."""
+        """Return the number of tiles of C, with those beyond its edge that fill a cluster."""
         m, n, _ = size
         x, y = (n, m) if self.swapped else (m, n)
-        return up(x, self.block_m) * up(y, self.block_n)
+        return up(x, self.block_m) * up(y, self.block_n * self.cluster) * self.cluster
 
     @property
     def shared_bytes(self) -> int:
@@ -113,6 +118,12 @@ class Schedule:
         """Consumer groups that share the rows of a tile."""
         return 1 if self.turns else self.consumers
 
+    @property
+    def pairs(self) -> bool:
+        """Whether it is one of blocks in pairs."""
+        alike = (self.cluster, self.consumers, self.split_k, self.num_blocks % 2) == (2, 2, 1, 0)
+        return alike and not self.swapped and not self.turns
+
     def fits(self, size: Size, order: Order = USUAL) -> bool:
         """Say whether a product of this size can be made so, its operands lying in this order."""
         steps = up(size[2], BLOCK_K)
@@ -122,6 +133,7 @@ class Schedule:
         return (
             self.block_m % (64 * self.sharers) == 0
             and not (self.turns and (self.consumers, self.split_k) != (2, 1))
+            and (self.cluster == 1 or self.pairs)
             and self.block_m <= 256
             and self.block_n % (64 if y_mn else 8) == 0
             and 8 <= self.block_n <= 256
@@ -152,8 +164,8 @@ def predicted_us(schedule: Schedule, size: Size, blocks: int = MULTIPROCESSORS) 
     deep = up(up(k, BLOCK_K), schedule.split_k) * BLOCK_K
     rows, columns = schedule.block_m, schedule.block_n
     compute = 2e-6 * rows * max(columns, NARROWEST) * deep / MFLOP
-    fetch = 2e-6 * (rows + columns) * deep / (L2_MBYTES / min(blocks, parts))
-    fetch *= UNEVEN if k % LINE else 1
+    asked = UNEVEN * (rows / schedule.cluster + columns) if k % LINE else 0
+    fetch = 2e-6 * max(rows + columns, asked) * deep / (L2_MBYTES / min(blocks, parts))
     end = TURNS_US if schedule.turns else TILE_US
     waves = up(parts, blocks) * ((compute**6 + fetch**6) ** (1 / 6) + end)
     memory = 2e-6 * (m * k + n * k + m * n) / DRAM_MBYTES
@@ -181,6 +193,8 @@ def tiles(size: Size) -> Iterator[Schedule]:
             yield Schedule(rows, columns, 2, consumers=consumers)
             if consumers == 2 and rows == 128:
                 yield Schedule(rows, columns, 2, turns=True)
+            if consumers == 2 and size[2] % LINE:  # where lines are whole, pairs have won nothing
+                yield Schedule(rows, columns, 2, cluster=2)
     narrow = up(min(size[0], 256), 8) * 8
     if size[0] <= 256:
         for rows in (128, 256):
@@ -197,7 +211,7 @@ def shortlist(size: Size, count: int, order: Order = USUAL) -> list[Schedule]:
     chosen: list[Schedule] = []
     kinds: Counter[tuple[object, ...]] = Counter()
     for s in ranked(size, order):
-        kind = (s.block_m, s.consumers, s.swapped, s.turns, s.split_k > 1)
+        kind = (s.block_m, s.consumers, s.swapped, s.turns, s.split_k > 1, s.cluster)
         if kinds[kind] < OF_A_KIND and len(chosen) < count:
             kinds[kind] += 1
             chosen.append(s)
