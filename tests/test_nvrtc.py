@@ -4,6 +4,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tests import cuda_sources
@@ -132,6 +133,22 @@ def test_cuda_python_missing_is_a_device_error_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(DeviceError, match='pip install "cuda-bindings'):
         nvrtc.nvrtc_version.__wrapped__()
+
+
+GOLDEN = Path(__file__).parent / "golden"
+RECORDED = (
+    "--gpu-architecture=sm_90a", "--std=c++17", "--ptxas-options=-v", "--no-cache",
+    "--diag-suppress=177",
+)  # fmt: skip
+"""The flags that the kernels of the records were compiled with, which a record does not tell."""
+
+
+@pytest.mark.parametrize("name", ["scalars", "cluster_multicast", "v3_8192"])
+def test_records_measured_the_code_that_the_flags_make(name):
+    source = (GOLDEN / f"{name}.cu").read_text()
+    now, then = nvrtc._run(source, nvrtc.FLAGS), nvrtc._run(source, RECORDED)
+    assert now.code, now.log
+    assert (now.code, now.ptx) == (then.code, then.ptx), "flags change code: measure anew"
 
 
 def test_importing_the_module_imports_no_cuda():
