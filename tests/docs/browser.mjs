@@ -58,6 +58,7 @@ async function look(page, path, scheme) {
     if (first === NARROW) await squeeze(page, fault);
   }
   await page.evaluate(unfold);
+  await page.evaluate(thin);
   await page.addScriptTag({ path: axe });
   await check(page, path, scheme, fault, {});
   ({ width } = second);
@@ -181,14 +182,32 @@ function unfold() {
   for (const details of document.querySelectorAll("main details")) details.open = true;
 }
 
+/** Runs in the page: of the words of code that look the same, in the same place of the same box, leave
+    one as an element, the others as plain text. Code is thousands of words in a dozen colours, and
+    axe looks at elements. Words in links stay: a link has a colour of its own. */
+function thin() {
+  const seen = new Set();
+  for (const word of document.querySelectorAll("main pre span:not(:has(*), a *)")) {
+    if (!/^[a-z]{1,2}\d?$/.test(word.className)) continue; // Pygments' names, which give no more than colour and weight
+    const { color, fontWeight } = getComputedStyle(word);
+    const look = [color, fontWeight];
+    for (let box = word; box.tagName !== "MAIN"; box = box.parentElement) {
+      look.push(box.tagName, box.className, box.getAttribute("style"));
+    }
+    if (seen.has(look.join())) word.replaceWith(word.textContent);
+    else seen.add(look.join());
+  }
+  for (const code of document.querySelectorAll("main pre")) code.normalize();
+}
+
 /** Runs in the page: wait until its scripts have seen the new width; the theme's wait for 300 ms. */
 async function settled() {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   await new Promise((done) => setTimeout(done, 400));
 }
 
-/** Runs in the page: return what breaks these rules of axe. Code is thousands of words in a dozen
-    colours: where one has passed, the contrast of others that look like it is not computed again. */
+/** Runs in the page: return what breaks these rules of axe. Where a text has passed, the contrast of
+    others that look like it is not computed again. */
 async function ask(rules) {
   const check = globalThis.axe._audit.checks["color-contrast"];
   const evaluate = (check.ofAxe ??= check.evaluate);

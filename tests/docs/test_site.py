@@ -182,6 +182,7 @@ BAD_PAGE = """<!DOCTYPE html><html lang="en" data-theme="dark"><title>Bad</title
 <img src="https://example.invalid/x.png"><p style="width: 2000px">wide</p>
 <div class="chart"><img alt="" src="nothing.svg"></div>
 <pre><b>same</b> <b>same</b> <i style="background: #222"><b>same</b></i></pre>
+<pre style="color: #777; background: #888"><span class="k">if</span> <span class="k">if</span></pre>
 <script>console.error("a fault"); document.title = missing.name</script></main></html>"""
 
 
@@ -205,8 +206,9 @@ def test_the_browser_check_finds_what_is_wrong(tmp_path: Path) -> None:
         "v9.html dark 390px: the kernel is not shown",
         "huge.html light 1280px: 3",
     ):
-        assert complaint in result.stdout
-    assert result.stdout.count("axe color-contrast") == 4  # the last word, on its own background
+        assert complaint in result.stdout, result.stdout
+    assert result.stdout.count("contrast: <b>same") == 4  # the last word, on its own background
+    assert result.stdout.count('contrast: <span class="k">if') == 4  # once a look
 
 
 def _missing() -> str:
