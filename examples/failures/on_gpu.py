@@ -89,7 +89,6 @@ def subjects(device: str, leave_out: Collection[str] = ()) -> tuple[list[Subject
     """Return kernels and mutants, compiled for ``device``; and of those that are refused the
     reason. The kernels of mutants are compiled even where they are left out themselves."""
     broken, correct = mutants.mutants().values(), mutants.kernels()
-    tried = {name: prepare(kernel, device) for name, kernel in correct.items()}
     made, refused = {}, {}
     with mutants.folder() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = {m.id: (mutants.write(m, folder), m.kernel) for m in broken}
@@ -107,6 +106,7 @@ def subjects(device: str, leave_out: Collection[str] = ()) -> tuple[list[Subject
                 made[name] = pool.submit(build, planned, device)
     built = {name: future.result() for name, future in made.items()}
     owner = {name: kernel.name for name, (_, kernel) in jobs.items()}
+    tried = {name: prepare(kernel, device) for name, kernel in correct.items() if name in built}
     return [
         Subject(name, program, built[owner[name]][0], tried[owner[name]], note)
         for name, (program, note) in built.items()
@@ -368,8 +368,8 @@ def run(device: str, path: Path, only: Sequence[str], known: Path | None) -> Non
     kept = still_true(known, record(device, plan, sanitizer, {}))
     where = f"cuda:{runtime.require_gpu().index}" if device == "cuda" else device
     begin = time.monotonic()
-    built, refused = subjects(where, leave_out=kept)
-    chosen = [s for s in built if not only or s.name in only]
+    others = mutants.kernels().keys() | mutants.mutants().keys() if only else set()
+    chosen, refused = subjects(where, leave_out=kept.keys() | (others - set(only)))
     click.echo(f"{len(chosen)} programs made in {time.monotonic() - begin:.0f} s; {sanitizer}")
     with tempfile.TemporaryDirectory(prefix="failures-") as folder:
         results = Runs(Path(folder), plan, sanitizer, click.echo).carry_out(chosen)

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,12 @@ def sanitized(log: str, run: Outcome) -> Outcome:
 # ---- the record ---------------------------------------------------------------------------------
 
 
-def sources() -> dict[str, Any]:
-    """Return the hashes of all kernels and mutants, as they are now, in the form of a record."""
+@cache
+def sources() -> Mapping[str, Any]:
+    """Return the hashes of all kernels and mutants, as they are now, in the form of a record.
+
+    They are the same as long as the process lives: Python has read the package only once, too.
+    """
     whole = {name: _hashes(k.path, k.gpu) for name, k in mutants.kernels().items()}
     return {"kernels": whole, "mutants": {m.id: _mutant(m) for m in mutants.mutants().values()}}
 

@@ -187,6 +187,7 @@ function unfold() {
     axe looks at elements. Words in links stay: a link has a colour of its own. */
 function thin() {
   const seen = new Set();
+  const again = [];
   for (const word of document.querySelectorAll("main pre span:not(:has(*), a *)")) {
     if (!/^[a-z]{1,2}\d?$/.test(word.className)) continue; // Pygments' names, which give no more than colour and weight
     const { color, fontWeight } = getComputedStyle(word);
@@ -194,9 +195,11 @@ function thin() {
     for (let box = word; box.tagName !== "MAIN"; box = box.parentElement) {
       look.push(box.tagName, box.className, box.getAttribute("style"));
     }
-    if (seen.has(look.join())) word.replaceWith(word.textContent);
-    else seen.add(look.join());
+    if (seen.has(look.join())) again.push(word);
+    seen.add(look.join());
   }
+  // After all have been read: a style that is asked for between two changes is computed anew.
+  for (const word of again) word.replaceWith(word.textContent);
   for (const code of document.querySelectorAll("main pre")) code.normalize();
 }
 

@@ -47,7 +47,7 @@ ITEMS = [  # what the gallery must hold
     "a tail tile done twice",
 ]
 MUTANTS = mutants.mutants().values()
-SEEDS = 100
+SEEDS = 40
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.id)

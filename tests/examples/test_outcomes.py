@@ -124,6 +124,9 @@ sys.exit(status)
 """
 
 
+KERNEL, BROKEN, REFUSED = "two_loads", "one-of-two-loads-awaited", "consumer-at-warps-1-to-4"
+
+
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     """A record of three subjects: run on the simulator, under a tool that is none."""
@@ -133,22 +136,21 @@ def record(tmp_path_factory):
     tool.chmod(tool.stat().st_mode | stat.S_IEXEC)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
-        on_gpu.run("sim", path, ["two_loads", "one-of-two-loads-awaited", "missing-arrive"], None)
+        on_gpu.run("sim", path, [KERNEL, BROKEN, REFUSED], None)
     return outcomes.load(path)
 
 
 def test_a_record_says_what_came_of_each(record):
-    kernel, broken = record["kernels"]["two_loads"], record["mutants"]["one-of-two-loads-awaited"]
+    kernel, broken = record["kernels"][KERNEL], record["mutants"][BROKEN]
     assert kernel["plain"] == {"outcome": "right", "launches": 20, "right": 20, "said": ""}
     assert broken["plain"]["outcome"] == "error" and broken["plain"]["said"].startswith("race: ")
-    assert record["mutants"]["missing-arrive"]["plain"]["outcome"] == "error"
     for runs in (kernel, broken):
         assert [runs[tool]["outcome"] for tool in outcomes.TOOLS] == [
             "not noticed", "not noticed", "noticed"
         ]  # fmt: skip
         assert runs["synccheck"]["said"] == "Barrier error detected"
     assert record["environment"]["sanitizer"] == "0.1.2"
-    refused = record["mutants"]["consumer-at-warps-1-to-4"]
+    refused = record["mutants"][REFUSED]
     assert refused["plain"]["outcome"] == "refused" and refused["memcheck"]["outcome"] == "not run"
     assert refused["compiler"].startswith("matmul_v3.py:")
 
@@ -157,15 +159,15 @@ def test_what_a_record_knows_is_not_run_again(record, tmp_path):
     path = tmp_path / "known.json"
     path.write_text(json.dumps(record))
     kept = on_gpu.still_true(path, record)
-    assert kept["two_loads"] == record["kernels"]["two_loads"]
+    assert kept[KERNEL] == record["kernels"][KERNEL]
     assert kept.keys() == record["kernels"].keys() | record["mutants"].keys()
     built, refused = on_gpu.subjects("sim", leave_out=set(mutants.mutants()) - {"load-removed"})
     assert "load-removed" in {subject.name for subject in built} and not refused
-    assert "missing-arrive" not in {subject.name for subject in built}
+    assert BROKEN not in {subject.name for subject in built}
     older = copy.deepcopy(record)
-    older["sources"]["mutants"]["missing-arrive"]["cuda"] = "0" * 64
+    older["sources"]["mutants"][BROKEN]["cuda"] = "0" * 64
     path.write_text(json.dumps(older))
-    assert kept.keys() - on_gpu.still_true(path, record).keys() == {"missing-arrive"}
+    assert kept.keys() - on_gpu.still_true(path, record).keys() == {BROKEN}
     for part, value in (("environment", {"driver": "0"}), ("method", {"launches": 1})):
         other = {**record, part: {**record[part], **value}}
         assert on_gpu.still_true(path, other) == {}
@@ -177,22 +179,22 @@ def test_a_record_ages_with_the_program_it_ran(record):
     assert not any(outcomes.stale(record, m, now) for m in mutants.mutants())
     for key in ("source", "cuda"):
         later = copy.deepcopy(now)
-        later["mutants"]["missing-arrive"][key] = "0" * 64
-        assert outcomes.stale(record, "missing-arrive", later)
+        later["mutants"][BROKEN][key] = "0" * 64
+        assert outcomes.stale(record, BROKEN, later)
     later = copy.deepcopy(now)
-    later["mutants"]["missing-arrive"]["patch"] = "0" * 64
-    assert not outcomes.stale(record, "missing-arrive", later)
+    later["mutants"][BROKEN]["patch"] = "0" * 64
+    assert not outcomes.stale(record, BROKEN, later)
     old = copy.deepcopy(record)
-    del old["sources"]["mutants"]["missing-arrive"]
-    assert outcomes.stale(old, "missing-arrive", now)
+    del old["sources"]["mutants"][BROKEN]
+    assert outcomes.stale(old, BROKEN, now)
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
         (("schema",), 0),
-        (("mutants", "missing-arrive", "plain", "outcome"), "fine"),
-        (("mutants", "missing-arrive", "memcheck"), {}),
+        (("mutants", BROKEN, "plain", "outcome"), "fine"),
+        (("mutants", BROKEN, "memcheck"), {}),
         (("environment",), {}),
     ],
 )
@@ -229,8 +231,9 @@ on_gpu.child(*sys.argv[1:])
 
 def test_a_child_whose_launch_does_not_end_ends_itself(tmp_path):
     path, events = tmp_path / "program", tmp_path / "events"
-    subjects = {s.name: s for s in on_gpu.subjects("sim")[0]}
-    path.write_bytes(pickle.dumps(subjects["two_loads"]))
+    others = set(mutants.mutants()) | set(mutants.kernels()) - {KERNEL}
+    ((subject,), _) = on_gpu.subjects("sim", leave_out=others)
+    path.write_bytes(pickle.dumps(subject))
     words = [str(path), str(events), "3", "0.2", "plain"]
     program = SLEEPER.format(folder=str(mutants.FOLDER))
     start = time.monotonic()
