@@ -18,7 +18,7 @@ accident.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,9 +56,9 @@ NO_INSTRUMENTS = Instruments()
 class Debug:
     """``tilus.option.debug``: what helps to look inside."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[], None]) -> None:
         self._dump_dir = os.environ.get("TILUS_DUMP_DIR")
-        self.instruments = NO_INSTRUMENTS
+        self._changed, self.instruments = changed, NO_INSTRUMENTS
 
     def dump_ir(self, path: str | Path | None = "tilus-dump") -> None:
         """Write the IR of every pass, CUDA, cubin and logs of later compilations below ``path``;
@@ -81,7 +81,7 @@ class Debug:
         if seconds is not None and not 0 < seconds <= MOST_SECONDS:
             rule = f"more than 0 and at most {MOST_SECONDS} seconds, or None"
             raise ArgumentError("watchdog", rule, seconds, "Take 2.")
-        self.instruments = replace(self.instruments, watchdog=seconds)
+        self._use(replace(self.instruments, watchdog=seconds))
 
     def trace(
         self, blocks: Iterable[Block] | None = ((0, 0, 0),), events: int = Recording.events
@@ -93,7 +93,7 @@ class Debug:
         counts those beyond. ``blocks=None`` stops it.
         """
         if blocks is None:
-            self.instruments = replace(self.instruments, trace=None)
+            self._use(replace(self.instruments, trace=None))
             return
         chosen = tuple(tuple(block) for block in blocks)
         if not chosen or not all(map(_is_block, chosen)) or len(set(chosen)) < len(chosen):
@@ -103,7 +103,11 @@ class Debug:
             rule = f"from 1 to {MOST_EVENTS} events a thread"
             raise ArgumentError("trace", rule, events, f"Take {Recording.events}.")
         recording = Recording(chosen, events)  # type: ignore[arg-type]
-        self.instruments = replace(self.instruments, trace=recording)
+        self._use(replace(self.instruments, trace=recording))
+
+    def _use(self, instruments: Instruments) -> None:
+        self.instruments = instruments
+        self._changed()
 
 
 MOST_SECONDS = 3600.0
@@ -115,10 +119,14 @@ def _is_block(block: tuple[object, ...]) -> bool:
 
 
 class Option:
-    """``tilus.option``: call a name to set it; the ``current_*`` properties read it."""
+    """``tilus.option``: call a name to set it; the ``current_*`` properties read it.
+
+    ``epoch`` is another object after each change that makes a call another one.
+    """
 
     def __init__(self) -> None:
-        self.debug = Debug()
+        self.epoch = object()
+        self.debug = Debug(self._changed)
         self._cache_dir = os.environ.get("TILUS_CACHE_DIR")
         self._workers = os.environ.get("TILUS_WORKERS")
         self._device = os.environ.get("TILUS_DEVICE", "auto")
@@ -134,12 +142,15 @@ class Option:
     def device(self, name: str) -> None:
         """Choose the backend: ``"auto"``, ``"cuda"`` or ``"sim"``."""
         self._device = _device(name)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.epoch = object()
 
     @property
     def current_device(self) -> str:
         """The chosen backend; raise :class:`ArgumentError` if the environment names another."""
-        # Asked at every launch: a call is spared where there is nothing to say.
-        return self._device if self._device in DEVICES else _device(self._device)
+        return _device(self._device)
 
     @property
     def current_cache_dir(self) -> Path:

@@ -156,7 +156,12 @@ def launching(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def __call__(self: Script, *args: Any, stream: object = None, **kwargs: Any) -> None:
-        self._launcher.run(self, args, kwargs, stream)
+        launcher = self._launcher
+        try:
+            run = launcher.known.find(*args, **kwargs)
+        except TypeError:  # arguments that do not fit: who binds them says why
+            run = None
+        launcher.last_run = (run or launcher.first(self, args, kwargs))(stream)
 
     if "stream" in inspect.signature(function).parameters:
         raise LanguageError(f"{function.__qualname__}: a kernel must not have a parameter 'stream'")
@@ -188,14 +193,21 @@ class Tuned:
 
     def __call__(self, *args: Any, stream: object = None, **kwargs: Any) -> None:
         """Choose a schedule for these sizes where none is known yet, and run the kernel with it."""
-        place, known = self._known.find(args, kwargs)
-        if known is None:
-            call = self.bind(*args, **kwargs)
-            kernel = self._choose(call)
-            known = kernel, kernel._launcher.prepare(kernel, call)
-            self._known.keep(place, call, known)
-        self._last, run = known
+        try:
+            known = self._known.find(*args, **kwargs)
+        except TypeError:  # arguments that do not fit: who binds them says why
+            known = None
+        self._last, run = known or self._first(args, kwargs)
         self._last._launcher.last_run = run(stream)
+
+    def _first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Script, Prepared]:
+        """Choose the kernel for a call that is not known, and keep what comes of it."""
+        place = self._known.kept
+        call = self.bind(*args, **kwargs)
+        kernel = self._choose(call)
+        known = kernel, kernel._launcher.prepare(kernel, call)
+        self._known.keep(place, args, kwargs, call, known)
+        return known
 
     def candidates(self) -> list[Script]:
         """Return a kernel for every schedule of the space, values given at construction kept."""

@@ -315,7 +315,7 @@ def test_a_graph_holds_its_arguments_itself(torch, v3):
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
         kernel(M, N, K, a, b, c)
-    kernel._launcher._known._made.clear()
+    kernel._launcher.known.kept.clear()
     encode_tensor_map.cache_clear()
     gc.collect()
     for _ in range(100):  # other calls' arguments, where those of the graph may have been

@@ -24,7 +24,7 @@ import tilus
 from tilus import boolean, float16, float32, int32, launch
 from tilus.errors import ArgumentError
 from tilus.launch import Known, bind
-from tilus.launch.known import ARRAY, TENSOR, reader
+from tilus.launch.known import ARRAY, READ, TENSOR, written
 from tilus.runtime import DeviceArray, describe, encode_tensor_map, tensor_map
 
 A, C = 0x10000, 0x80000
@@ -118,7 +118,7 @@ def test_a_parameter_may_have_any_name():
     def kernel(self, type: int32, describe: ~float16, copysign: float32): ...
 
     x = np.zeros(8, np.float16)
-    key = reader(kernel, ARRAY)(3, x, copysign=-0.0)
+    key = written(kernel, READ, ARRAY)(3, x, copysign=-0.0)
     assert key == (int, 3, np.ndarray, describe(x, "x").key, float, -0.0, -1.0)
 
 
@@ -289,15 +289,15 @@ def test_options_are_heeded(gpu, torch, device, bound):
     assert len(bound) == 4 and len(kernel._launcher._programs) == 2
 
 
-def test_what_is_kept_under_other_options_is_not_found(device):
+def test_what_is_kept_under_other_options_is_not_found(gpu, torch, device):
     """One thread prepares a call while another changes an option."""
     device("cuda")
     known = Known(Copy.__call__.__wrapped__)
-    place, _ = known.find(pair(), {})
+    call, place = pair(), known.kept
     tilus.option.debug.watchdog(1)
-    known.find(pair(), {})
-    known.keep(place, COPY.bind(*pair()), "made without a watchdog")
-    assert known.find(pair(), {})[1] is None
+    assert known.find(*call) is None
+    known.keep(place, call, {}, COPY.bind(*call), "made without a watchdog")
+    assert known.find(*call) is None
     tilus.option.debug.watchdog(None)
 
 
@@ -372,7 +372,7 @@ def test_a_loop_over_new_addresses_does_not_grow(gpu, torch, monkeypatch):
     kernel = Copy()
     for i in range(1, 50):
         kernel(*pair(a=A * i))
-        assert len(kernel._launcher._known._made) <= 8
+        assert len(kernel._launcher.known.kept) <= 8
     assert [made.arguments[-2] for made in gpu.launches] == [A * i for i in range(1, 50)]
 
 
@@ -383,7 +383,7 @@ def test_on_the_simulator_nothing_is_known(device):
         c = np.zeros((64, 64), np.float16)
         kernel(64, 64, np.full((64, 64), value, np.float16), c)
         assert (c == 1).all()
-    assert not kernel._launcher._known._made
+    assert not kernel._launcher.known.kept
 
 
 @pytest.mark.parametrize("m, k, pitch", FORMS)
@@ -471,9 +471,9 @@ def test_a_key_is_made_with_the_kernels_own_signature():
         """Have all sorts of parameters."""
 
     a = Tensor(A, (4, 4))
-    read = reader(kernel, TENSOR)
+    read = written(kernel, READ, TENSOR)
     assert read(1, 2.0, a) == read(m=1, x=2.0, a=a, n=3) != read(1, 2.0, a, n=4)
     assert hash(read(1, 2.0, a)) == hash(read(1, 2.0, a))
     with pytest.raises(TypeError):
         read(1, 2.0)
-    assert reader(lambda self: None, TENSOR)() == ()
+    assert written(lambda self: None, READ, TENSOR)() == ()

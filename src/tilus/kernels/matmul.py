@@ -123,16 +123,20 @@ class Matmul:
         """
         if out is None:
             out = result(a, b)
-        place, calls = self._known.find((a, b, out), {})
-        if calls is None:
-            call, calls = checked(a, b, out)
-            self._known.keep(place, call, calls)
+        calls = self._known.find(a, b, out) or self._first(a, b, out)
         handle = calls.current() if stream is None else runtime.stream_handle(stream, (), 0)
         made = calls.plans.get(handle) or calls.plan(handle)
         for step in made.steps:
             step.run(handle)
         self.last_run = made.ran
         return out
+
+    def _first(self, a: Any, b: Any, out: Any) -> Calls:
+        """Check arrays that no call had before, and keep what comes of it."""
+        place = self._known.kept
+        call, calls = checked(a, b, out)
+        self._known.keep(place, (a, b, out), {}, call, calls)
+        return calls
 
 
 @no_type_check  # which types they are of, the kernels say that run

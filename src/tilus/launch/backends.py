@@ -126,7 +126,7 @@ class Cuda:
         current = runtime.current_stream(call.given, self.device)
         if self.program.instruments:
             return functools.partial(self._observed, run, maps, values, current)
-        return launching(self._launch.ready(run.blocks, maps, values), current, run)
+        return self._launch.ready(run.blocks, maps, values, current, run)
 
     def _observed(
         self,
@@ -138,22 +138,12 @@ class Cuda:
     ) -> Run:
         """Launch an instrumented build, wait for its end, and read what it has written."""
         with self._observer.launch(run.blocks) as observation:
-            ready = self._launch.ready(run.blocks, maps, [*values, *observation.addresses])
-            launching(ready, current, run)(stream)
+            addressed = [*values, *observation.addresses]
+            self._launch.ready(run.blocks, maps, addressed, current, run)(stream)
         found = observation.recorded
         if found is None:
             return run
         return replace(run, events=found.events, dropped=found.dropped, clocks=found.clocks)
-
-
-def launching(ready: runtime.Ready, current: Callable[[], int], run: Run) -> Prepared:
-    """Return what queues a launch on a stream: ``current`` tells which, where none is given."""
-
-    def launch(stream: object = None) -> Run:
-        ready.queue(current() if stream is None else runtime.stream_handle(stream, (), 0))
-        return run
-
-    return launch
 
 
 def backend(call: Call) -> str:

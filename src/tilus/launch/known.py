@@ -2,16 +2,17 @@
 """Calls that came before: found again without binding and checking them anew.
 
 A call on a GPU is the same as one before where numbers, addresses, shapes, strides, types and
-devices are the same: then so are the grid, the tensor maps and the argument buffer. What is read
-off the arguments anew at every call is all of that, so an address that was freed and given to an
-array of another form is another call. No array is kept alive by being known.
+devices are the same: then so are the grid, the tensor maps and the argument buffer. All of that is
+read off the arguments anew at every call, so an address that was freed and given to an array of
+another form is another call. No array is kept alive by being known.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Generic, TypeVar
@@ -20,81 +21,134 @@ from tilus import runtime
 from tilus.dtypes import DType, PointerType
 from tilus.frontend import Parameter, parameters
 from tilus.launch.arguments import Call
-from tilus.options import NO_INSTRUMENTS, option
+from tilus.options import option
 
 T = TypeVar("T")
 Key = tuple[object, ...]
+Same = Callable[..., bool]
+"""Says whether arrays have the form of those that a call was prepared for."""
 
-TENSOR = (
-    "_type({0}), {0}.data_ptr(), {0}.shape, {0}.stride(), {0}.dtype, {0}.device, "
-    "{0}.requires_grad and _grad_enabled()"
-)
-"""What makes a tensor of PyTorch what it is to a kernel, in its own words."""
-ARRAY = "_type({0}), _describe({0}, '').key"
-"""The same of any other array."""
-NUMBER = "_type({0}), {0}"
-REAL = "_type({0}), {0}, _copysign(1.0, {0})"
+TENSOR = "{0}.data_ptr()"
+"""Where a tensor of PyTorch lies; its form is compared apart."""
+ARRAY = "{0}.__class__, _describe({0}, '').key"
+"""Where any other array lies, and its form."""
+NUMBER = "{0}.__class__, {0}"
+REAL = "{0}.__class__, {0}, _copysign(1.0, {0})"
 """0.0 and -0.0 are equal, and not the same."""
 
+FIND = """
+def find({signature}):
+    if _option.epoch is not _known.epoch:
+        _known.begin()
+    try:
+        _found = _known.kept.get(({key}))
+        return _found.made if _found is not None and _found.same({arrays}) else None
+    except Exception:
+        return _known.other({arguments})
+"""
+"""Finds what was made for a call, None where there is nothing.
 
-@dataclass(frozen=True)
-class Place(Generic[T]):
-    """Where a call's preparation belongs."""
+It is written out for the kernel: a loop over the arguments takes twice as long, and this is most of
+what a call costs before the driver has it. Names of its own begin as no parameter's name does.
+"""
+READ = """
+def read({signature}):
+    return ({key})
+"""
+"""Returns the key of a call."""
 
-    made: dict[Key, T]
-    key: Key
+
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[T]):
+    """What was ``made`` for calls whose numbers and addresses are those of the key."""
+
+    made: T
+    same: Same
 
 
 class Known(Generic[T]):
-    """What was made for calls of a kernel under the options there are now; of ``LIMIT`` at most."""
+    """What was made for calls of a kernel under the options there are now; of ``LIMIT`` at most.
+
+    ``find(arguments...)``, with the kernel's own signature, returns it, or None; TypeError says
+    that the arguments do not fit the signature.
+    """
 
     LIMIT = 1024
 
     def __init__(self, function: FunctionType) -> None:
-        self._function, self._made = function, dict[Key, T]()
-        self._device, self._instruments = "", NO_INSTRUMENTS
+        self._function = function
+        self.begin()
 
-    def find(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Place[T] | None, T | None]:
-        """Return what was kept of a call, else None and the place where to :meth:`keep` it."""
-        if (
-            self._device != option.current_device
-            or self._instruments is not option.debug.instruments
-        ):
-            self._begin()
-        made = self._made
-        try:
-            try:
-                key = self._tensors(*args, **kwargs)
-            except AttributeError:
-                key = self._arrays(*args, **kwargs)
-            found = made.get(key)
-        except Exception:  # what is wrong with the arguments is said by who binds them
-            return None, None
-        return (None, found) if found else (Place(made, key), None)
-
-    def keep(self, place: Place[T] | None, call: Call, made: T) -> None:
-        """Keep what was made for a call, where its key tells all that there is to know."""
-        if place is None or not told(call):
-            return
-        if len(place.made) >= self.LIMIT:
-            place.made.clear()
-        place.made[place.key] = made
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Begin anew: an option has changed. Who is about to keep something still has the old
         place for it, where nobody will look."""
-        self._device, self._instruments = option.current_device, option.debug.instruments
-        self._made = {}
+        self.epoch, self.kept = option.epoch, dict[Key, Kept[T]]()
+
+    def other(self, *args: Any, **kwargs: Any) -> T | None:
+        """Find a call with arrays that are none of PyTorch."""
+        try:
+            found = self.kept.get(self._arrays(*args, **kwargs))
+        except Exception:  # what is wrong with the arguments is said by who binds them
+            return None
+        return found.made if found else None
+
+    def keep(
+        self,
+        place: dict[Key, Kept[T]],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        call: Call,
+        made: T,
+    ) -> None:
+        """Keep in ``place``, which was ``kept`` before, what was made for a call, where its numbers
+        and the form of its arrays are all there is to know."""
+        if not told(call):
+            return
+        if len(place) >= self.LIMIT:
+            place.clear()
+        tensors = all(runtime.library_of(x) == "torch" for x in call.given)
+        key = (self._tensors if tensors else self._arrays)(*args, **kwargs)
+        place[key] = Kept(made, like(call.given) if tensors else always)
+
+    @functools.cached_property
+    def find(self) -> Callable[..., T | None]:
+        """Return what finds calls, with the kernel's own signature."""
+        return written(self._function, FIND, TENSOR, _known=self)
 
     @functools.cached_property
     def _tensors(self) -> Callable[..., Key]:
-        return reader(self._function, TENSOR)
+        return written(self._function, READ, TENSOR)
 
     @functools.cached_property
     def _arrays(self) -> Callable[..., Key]:
-        return reader(self._function, ARRAY)
+        return written(self._function, READ, ARRAY)
+
+
+def written(function: FunctionType, text: str, array: str, **names: Any) -> Callable[..., Any]:
+    """Return a function with a kernel's own signature and defaults, written by filling in ``text``:
+    with the key of its arguments, and the arguments, all and the arrays alone."""
+    code, own = function.__code__, parameters(function)
+    by_place = code.co_varnames[1 : code.co_argcount]
+    by_name = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    filled = text.format(
+        signature=", ".join((*by_place, *(["*"] if by_name else []), *by_name)),
+        key="".join(f"{form(p, array).format(p.name)}, " for p in own),
+        arguments=", ".join((*by_place, *(f"{name}={name}" for name in by_name))),
+        arrays=", ".join(p.name for p in own if isinstance(p.type, PointerType)),
+    )
+    tools = {"_option": option, "_describe": runtime.describe, "_copysign": math.copysign, **names}
+    exec(filled, tools)
+    made: FunctionType = tools[text.split("(")[0].split()[1]]
+    made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return made
+
+
+def form(p: Parameter, array: str) -> str:
+    """Return what is read off an argument for the key."""
+    if isinstance(p.type, PointerType):
+        return array
+    real = p.type is float or (isinstance(p.type, DType) and p.type.is_float)
+    return REAL if real else NUMBER
 
 
 def told(call: Call) -> bool:
@@ -107,33 +161,40 @@ def told(call: Call) -> bool:
     return call.device != runtime.CPU and call.fixed and all(plain)
 
 
-@functools.lru_cache(maxsize=256)
-def reader(function: FunctionType, array: str) -> Callable[..., Key]:
-    """Return a function with a kernel's parameters that makes a key of its arguments.
+def always(*_: object) -> bool:
+    """Say that arrays have the same form: their key has told all of it."""
+    return True
 
-    It is written out for the kernel: a loop over the arguments takes twice as long, and this is
-    most of what a call costs before the driver has it.
+
+def like(tensors: Sequence[Any]) -> Same:
+    """Return what says whether other tensors of PyTorch have the form of these, which it does not
+    hold: class, shape, strides, type, device, and whether a gradient is recorded.
+
+    PyTorch has such a question of its own, which it asks before it runs compiled code. It takes
+    a third of the time that reading takes, and is no part of PyTorch's public interface. It also
+    tells modes apart, such as autocast; a call in another one is prepared anew.
     """
-    code = function.__code__
-    names = list(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
-    if code.co_kwonlyargcount:
-        names.insert(code.co_argcount - 1, "*")
-    parts = "".join(form(p, array).format(p.name) + ", " for p in parameters(function))
-    # Names that no parameter has: it would hide them.
-    tools = {
-        "_type": type,
-        "_describe": runtime.describe,
-        "_copysign": math.copysign,
-        "_grad_enabled": runtime.grad_enabled,
-    }
-    made: FunctionType = eval(f"lambda {', '.join(names)}: ({parts})", tools)
-    made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    return made
+    try:
+        guards = sys.modules["torch"]._C._dynamo.guards.TensorGuards
+        check: Same = guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    except (AttributeError, TypeError):
+        same = forms(tensors)
+        return lambda *others: forms(others) == same
+    if any(x.requires_grad for x in tensors):  # it does not ask whether PyTorch records now
+        return lambda *others: not runtime.grad_enabled() and check(*others)
+    return check
 
 
-def form(p: Parameter, array: str) -> str:
-    """Return what is read off an argument."""
-    if isinstance(p.type, PointerType):
-        return array
-    real = p.type is float or (isinstance(p.type, DType) and p.type.is_float)
-    return REAL if real else NUMBER
+def forms(tensors: Sequence[Any]) -> list[tuple[object, ...]]:
+    """Return what :func:`like` compares."""
+    return [
+        (
+            x.__class__,
+            x.shape,
+            x.stride(),
+            x.dtype,
+            x.device,
+            x.requires_grad and runtime.grad_enabled(),
+        )
+        for x in tensors
+    ]

@@ -20,20 +20,17 @@ class Launcher:
 
     def __init__(self, function: FunctionType) -> None:
         self.last_run: Run | None = None
-        self._known: Known[Prepared] = Known(function)
+        self.known: Known[Prepared] = Known(function)
         self._kernels: dict[tuple[object, ...], ir.Kernel] = {}
         self._programs: dict[tuple[object, ...], Program] = {}
 
-    def run(
-        self, script: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: object
-    ) -> None:
-        """Run; for the first call of its kind, bind, check and compile if need be before."""
-        place, run = self._known.find(args, kwargs)
-        if run is None:
-            call = bind(kernel_function(script), args, kwargs)
-            run = self.prepare(script, call)
-            self._known.keep(place, call, run)
-        self.last_run = run(stream)
+    def first(self, script: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
+        """Bind, check and compile a call that is not ``known``, and keep what comes of it."""
+        place = self.known.kept
+        call = bind(kernel_function(script), args, kwargs)
+        run = self.prepare(script, call)
+        self.known.keep(place, args, kwargs, call, run)
+        return run
 
     def prepare(self, script: object, call: Call) -> Prepared:
         """Check a call, and compile the program for it if need be; return what runs it."""

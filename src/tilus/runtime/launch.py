@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from tilus.errors import ArgumentError
 from tilus.ir import check_clusters
 from tilus.runtime.device import Gpu, gpus
 from tilus.runtime.driver import binding, check, core, device_errors, on, primary_context
+from tilus.runtime.stream import stream_handle
 from tilus.runtime.tensor_map import TensorMap
 
 #: Largest grid, in blocks along x, y and z.
@@ -94,19 +95,24 @@ class Launch:
         stream: int = 0,
     ) -> None:
         """Queue one launch on ``stream`` (a handle) and return; errors of the kernel come later."""
-        self.ready(grid, maps, values).queue(stream)
+        self.ready(grid, maps, values)(stream)
 
     def ready(
         self,
         grid: tuple[int, int, int],
         maps: Sequence[TensorMap],
         values: Sequence[int | float],
+        current: Callable[[], int] = lambda: 0,
+        result: Any = None,
     ) -> Ready:
-        """Return a launch with all its arguments, for one that happens again and again."""
+        """Return a launch with all its arguments, for one that happens again and again.
+
+        ``current`` tells the stream where none is given; ``result`` is what each launch returns.
+        """
         _check_grid(self.function.name, grid, self._cluster)
         self._check_resident(grid)
         assert len(maps) == self._maps
-        return Ready(self, grid, Arguments(self._types, maps, values))
+        return Ready(self, grid, Arguments(self._types, maps, values), current, result)
 
     def active_clusters(self, grid: tuple[int, int, int]) -> int:
         """Return how many clusters the driver can keep on the GPU at the same time.
@@ -146,23 +152,37 @@ class Ready:
 
     STREAMS = 64
 
-    def __init__(self, launch: Launch, grid: tuple[int, int, int], arguments: Arguments) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        grid: tuple[int, int, int],
+        arguments: Arguments,
+        current: Callable[[], int],
+        result: Any,
+    ) -> None:
         self._launch, self._grid, self._arguments = launch, grid, arguments
+        self._stream, self._result = current, result
         # Looked up once: a call takes a few microseconds in all, and every lookup is a part of it.
         self._current, self._enqueue = binding().cuCtxGetCurrent, binding().cuLaunchKernelEx
         self._handle, self._pointers = launch.handle, arguments.address
         self._context = int(launch.context)
         self._configs: dict[int, Any] = {}
 
-    def queue(self, stream: int = 0) -> None:
-        """Queue the launch on ``stream`` (a handle) and return; errors of the kernel come later."""
-        config = self._configs.get(stream) or self._config(stream)
+    def __call__(self, stream: object = None) -> Any:
+        """Queue the launch on ``stream`` and return; errors of the kernel come later.
+
+        That is a handle, an object of a library, or None for the current one. Return what was asked
+        for.
+        """
+        handle = self._stream() if stream is None else stream_handle(stream, (), 0)
+        config = self._configs.get(handle) or self._config(handle)
         if int(self._current()[1]) == self._context:
             result = self._enqueue(config, self._handle, self._pointers, 0)
         else:
             result = self._elsewhere(config)
         if result[0]:
             check(f"launching {self._launch.function.name}", result)
+        return self._result
 
     def _elsewhere(self, config: Any) -> tuple[Any, ...]:
         """Launch where another context than the kernel's is current, or none."""
