@@ -237,7 +237,7 @@ class BlockMachine:
         access = Access(self.agent, kind, proxy, view, 0, owners, tuple(geometry.offsets))
         conflict = self._global.enter(access, view, geometry, box)
         if conflict:
-            self.refuse(access, *conflict)
+            self._refuse(access, *conflict)
 
     def freeze(
         self, tensor: ir.SharedTensor, kind: Kind, *, rank: int | None = None
@@ -272,9 +272,9 @@ class BlockMachine:
             earlier, missing = conflict
             if actor.waited_alone(earlier.agent):
                 missing = access.unmet(earlier)
-            actor.refuse(access, earlier, missing)
+            actor._refuse(access, earlier, missing)
 
-    def refuse(self, access: Access, earlier: Access, missing: str) -> NoReturn:
+    def _refuse(self, access: Access, earlier: Access, missing: str) -> NoReturn:
         """Raise the race of an access with an earlier one."""
         clock = access.agent.clock
         for arrival, released in self._cluster.relaxed:
