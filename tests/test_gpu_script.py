@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/gpu: parts by name, each in children that are stopped in time, the truth at the end."""
 
+import dataclasses
 import json
 import sys
 from itertools import product
@@ -27,32 +28,41 @@ def gpu(monkeypatch, tmp_path):
     return module
 
 
+def replace(monkeypatch, gpu, name, work):
+    """Let a part do something else."""
+    row = dataclasses.replace(gpu.PARTS[name], work=work)
+    monkeypatch.setitem(gpu.PARTS, name, row)
+
+
 def test_parts_can_be_named(gpu, monkeypatch, capsys):
     seen = []
     for name in ("check", "tune"):
-        monkeypatch.setitem(gpu.PARTS, name, lambda part, name=name: seen.append(name) or True)
+        replace(monkeypatch, gpu, name, lambda part, name=name: seen.append(name) or True)
     assert gpu.main(["tune"]) == 0 and seen == ["tune"]
     assert gpu.main(["check", "tune"]) == 0 and seen == ["tune", "check", "tune"]
     assert gpu.main(["v9"]) == 2 and "unknown part v9" in capsys.readouterr().err
-    assert gpu.main(["--list"]) == 0 and "three fresh processes" in capsys.readouterr().out
+    assert gpu.main(["--list"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == list(gpu.PARTS)
+    assert "250 s  suite.json      tilus.kernels.matmul beside" in "\n".join(rows)
 
 
 def test_some_versions_are_measured_with_known_schedules(gpu, monkeypatch):
     seen = []
     monkeypatch.setattr(gpu, "COMMITTED", gpu.OUT / "committed.json")
     records.write(records.Record(sample()), gpu.COMMITTED)
-    monkeypatch.setattr(gpu.Part, "run", lambda part, *words, **_: seen.append(words) or True)
+    monkeypatch.setattr(gpu.Part, "run", lambda part, *words: seen.append(words) or True)
     assert gpu.main(["--only", "v3,v6", "tune"]) == 0
     assert "--version v3 --version v6 --contender cublas" in " ".join(seen[0])
-    monkeypatch.setattr(gpu, "only", ["v3"])
-    assert " ".join(gpu.chosen()).startswith("--schedule v3:") and gpu.chosen()[-1] == "v3"
-    monkeypatch.setattr(gpu, "only", ["v6"])
-    assert gpu.chosen() == ["--version", "v6"]  # nothing is known of it
+    assert gpu.main(["tune", "--only", "v3,v6"]) == 0 and seen[1] == seen[0]
+    words = gpu.chosen(["v3"])
+    assert words[0] == "--schedule" and words[1].startswith("v3:") and words[-1] == "v3"
+    assert gpu.chosen(["v6"]) == ["--version", "v6"]  # nothing is known of it
 
 
 def test_a_part_that_fails_fails_the_run_but_not_the_others(gpu, monkeypatch, capsys):
-    monkeypatch.setitem(gpu.PARTS, "check", lambda part: part.run("-c", "print('bad'); exit(3)"))
-    monkeypatch.setitem(gpu.PARTS, "tune", lambda part: part.run("-c", "print('good')"))
+    replace(monkeypatch, gpu, "check", lambda part: part.run("-c", "print('bad'); exit(3)"))
+    replace(monkeypatch, gpu, "tune", lambda part: part.run("-c", "print('good')"))
     assert gpu.main(["check", "tune"]) == 1
     out = capsys.readouterr().out
     assert out.index("exit status 3") < out.index("==== tune") < out.index("==== summary")
@@ -68,25 +78,27 @@ def test_a_part_that_raises_has_failed(gpu, monkeypatch, capsys):
     def broken(part):
         raise DeviceError("the counters cannot be read")
 
-    monkeypatch.setitem(gpu.PARTS, "profile", broken)
+    replace(monkeypatch, gpu, "profile", broken)
     assert gpu.main(["profile"]) == 1
     assert "DeviceError: the counters cannot be read" in capsys.readouterr().out
 
 
+def sleep(part):
+    """Be a part that takes a minute."""
+    return part.run("-c", "import time; time.sleep(60)")
+
+
 def test_a_child_that_does_not_end_is_stopped(gpu, monkeypatch):
-    monkeypatch.setitem(
-        gpu.PARTS, "check", lambda part: part.run("-c", "import time; time.sleep(60)", limit=0.5)
-    )
+    row = dataclasses.replace(gpu.PARTS["check"], work=sleep, seconds=0.5)
+    monkeypatch.setitem(gpu.PARTS, "check", row)
     assert gpu.main(["check"]) == 1
     assert "stopped after 0 s" in (gpu.OUT / "parts.log").read_text()
 
 
 def test_no_part_takes_more_than_nine_minutes(gpu, tmp_path):
-    assert gpu.LIMIT_S <= 540
+    assert max(row.seconds for row in gpu.PARTS.values()) <= 540
     with (tmp_path / "log").open("w") as log:
-        part = gpu.Part("check", log)
-        part.end -= gpu.LIMIT_S  # all of its time is over
-        assert not part.run("-c", "import time; time.sleep(60)")
+        assert not sleep(gpu.Part(log, seconds=-1.0))  # all of its time is over
 
 
 def test_without_a_gpu_nothing_succeeds(gpu, monkeypatch, capsys):
@@ -100,7 +112,7 @@ def test_without_a_gpu_nothing_succeeds(gpu, monkeypatch, capsys):
 def example(log):
     """Return a benchmark that writes a made-up record, and notes what it was asked for."""
 
-    def run(part, *words, limit=0.0):
+    def run(part, *words):
         log.append(words)
         made, path = sample(), Path(words[words.index("--json") + 1])
         regimes = [words[i + 1] for i, word in enumerate(words) if word == "--regime"] or ["burst"]
@@ -140,27 +152,21 @@ def test_the_ladder_becomes_one_record(gpu, monkeypatch, capsys):
 
 def test_all_parts_together_leave_a_handful_of_files(gpu, monkeypatch):
     monkeypatch.setattr(gpu.Part, "run", example([]))
-    alone = {
-        "failures",
-        "agreement",
-        "trace",
-        "launch",
-        "why",
-        "suite-tune",
-        "suite",
-    }  # own records
-    for name in alone | {"doctor", "check", "backends", "tune", "compile-times", "hang"}:
-        monkeypatch.setitem(gpu.PARTS, name, lambda part: True)
-    for name in ("profile", "failures", "agreement"):
-        monkeypatch.setitem(
-            gpu.PARTS, name, lambda part: bool((gpu.OUT / f"{part.name}.json").write_text("{}"))
-        )
+    ladder = {"ladder-8192", "ladder-4096", "ladder-sizes", "ladder-large"}
+
+    def write(name):
+        return bool((gpu.OUT / name).write_text("{}")) if name else True
+
+    for name, row in list(gpu.PARTS.items()):
+        if name not in ladder:
+            replace(monkeypatch, gpu, name, lambda part, row=row: write(row.writes))
     assert gpu.main([]) == 0
-    assert len(list(gpu.OUT.iterdir())) <= 9
+    records = {row.writes for row in gpu.PARTS.values()} - {""}
+    assert {path.name for path in gpu.OUT.iterdir()} == {"parts.log", "summary.txt", *records}
 
 
 def test_a_process_that_fails_leaves_no_record(gpu, monkeypatch):
-    monkeypatch.setattr(gpu.Part, "run", lambda part, *words, limit=0.0: False)
+    monkeypatch.setattr(gpu.Part, "run", lambda part, *words: False)
     assert gpu.main(["ladder-8192"]) == 1
     assert not list(gpu.OUT.glob("*.json"))
 
@@ -186,7 +192,7 @@ def nsight(gpu, monkeypatch):
     """An ncu that writes what ``table`` holds; ``commands`` has what was called."""
     world = SimpleNamespace(table=TABLE, commands=[], good=True)
 
-    def execute(part, *command, limit=0.0):
+    def execute(part, *command):
         world.commands.append(command)
         if command[0] == "ncu":
             Path(command[command.index("--log-file") + 1]).write_text("\n".join(world.table))
