@@ -27,7 +27,8 @@ class Pairs(Product):
 
     Two consumer groups share a tile, and each block loads for both what one of the groups reads.
     ``num_blocks`` is even. Where the columns of tiles are odd in number, the last pair has a tile
-    beyond the edge: TMA fills it with zeros, and stores nothing of it.
+    beyond the edge: TMA fills it with zeros, and stores nothing of it. No block leaves too early:
+    its loader stays until the groups of both blocks have released all of its stages.
     """
 
     def __init__(self, block_m, block_n, num_stages, cluster=2, **others):
@@ -58,7 +59,6 @@ class Pairs(Product):
         for member in (0, 1):
             with self.thread_group(128 * member, num_threads=128, registers=self.budgets[1]):
                 self.consume(ring, grid, sx, sy, target, member)
-        self.cluster.sync()  # the other block may still signal barriers of this one
 
     def load_x(self, gx, sx, offset_x, offset_k, full):
         """Start the copy, to both blocks, of the rows of x that are this block's to load."""
