@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import to_rgba
 
-from measured import Problem, called, load, problems, size, versions
+from measured import RIVALS, Problem, called, load, problems, size, versions
 from style import WIDTH, theme
 from tilus.records import Record, Summary
 
@@ -33,8 +33,8 @@ def peak() -> float:
 
 
 def rungs(record: Record, problem: Problem = SIZE) -> dict[str, Summary]:
-    """Return what is known of one problem: the steps in their order, then cuBLAS."""
-    names = [*versions(record), BASELINE]
+    """Return what is known of one problem: the steps in their order, then NVIDIA's libraries."""
+    names = [*versions(record), *RIVALS]
     known = [name for name in names if problem in problems(record, name)]
     return {name: record.summary(name, *problem) for name in known}
 
@@ -46,12 +46,12 @@ def label(summary: Summary) -> str:
 
 
 def speed(name: str, path: str) -> None:
-    """Draw each step and cuBLAS at the largest cube in bursts, below the published peak."""
+    """Draw each step and its rivals at the largest cube in bursts, below the published peak."""
     found = rungs(load(ROOT / path))
     with theme(name) as colours:
         figure, ax = plt.subplots(figsize=(WIDTH, 1.0 + 0.42 * len(found)), layout="constrained")
         for y, (version, summary) in enumerate(found.items()):
-            fill = colours.load if version == BASELINE else colours.compute
+            fill = colours.load if version in RIVALS else colours.compute
             ax.barh(y, summary.tflops, 0.7, fc=fill)
             inside = summary.tflops > peak() / 2
             look = {"ha": "right", "color": colours.on_bar} if inside else {"ha": "left"}

@@ -15,19 +15,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from measured import called
+from measured import RIVALS, called
 from style import WIDTH, theme
 from tilus import joules
 from tilus.joules import Load, Loads
 
 ROOT = Path(__file__).parent.parent
 PROFILE = "plots/data/profile.json"
-RIVALS = ("cublas", "cublaslt")
-
-
-def label(name: str) -> str:
-    """Return a contender's name as readers know it."""
-    return "cublasLt's best" if name == "cublaslt" else called(name)
 
 
 def alone(loads: Loads) -> float:
@@ -51,7 +45,7 @@ def launches(name: str, path: str) -> None:
         ax.axvline(
             least, color=colours.other, ls="--", lw=1, label=f"products alone: {least:.3f} J"
         )
-        ax.set_yticks(range(len(found)), [label(load.name) for load in found])
+        ax.set_yticks(range(len(found)), [called(load.name) for load in found])
         ax.invert_yaxis()
         ax.set_xlabel("joules a launch at 8192³, sustained")
         figure.legend(loc="outside upper center")
@@ -81,7 +75,7 @@ def clock(name: str, path: str) -> None:
             ax.plot(gigabytes, mhz, "o", color=fill, ms=7)
             below = (0, -14) if who in RIVALS else (0, 7)  # points of one height lie close together
             ax.annotate(
-                label(who), (gigabytes, mhz), below, textcoords="offset points", ha="center"
+                called(who), (gigabytes, mhz), below, textcoords="offset points", ha="center"
             )
         ax.margins(0.16, 0.2)
         ax.set_xlabel("gigabytes through the L2 cache, a launch")

@@ -11,6 +11,8 @@ from tilus.records import Record
 
 Problem = tuple[int, int, int, str]
 """m, n, k and the regime."""
+RIVALS = {"cublas": "cuBLAS", "cublaslt": "cublasLt's best"}
+"""What of NVIDIA's is timed beside the steps, by the names that readers know."""
 
 
 def load(path: Path) -> Record:
@@ -39,7 +41,7 @@ def versions(record: Record) -> list[str]:
 
 def called(version: str) -> str:
     """Return the name of a version or rival as readers know it."""
-    return "cuBLAS" if version == "cublas" else version.upper()
+    return RIVALS.get(version, version.upper())
 
 
 def size(m: int, n: int, k: int) -> str:

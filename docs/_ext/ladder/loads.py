@@ -51,7 +51,7 @@ ERRORS = {
 }
 KERNELS = {"v7": "V7, sums in float32", "appendix_fp16": "Sums in float16"}
 """Those whose errors are shown, and the heads of their columns."""
-NAMES = {"cublaslt": "cublasLt's best", "appendix_fp16": "float16 sums"}
+NAMES = {"appendix_fp16": "float16 sums"}
 
 
 def named(load: str) -> str:
