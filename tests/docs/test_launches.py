@@ -33,7 +33,7 @@ def record() -> dict[str, Any]:
             "kernel": {"file": KERNEL, "sha256": program_hash(kernel)},
             "path": {FILE: program_hash(path)},
         },
-        "us": {"triton": [30.0, 20.0, 22.04], "tilus": [5.0, 4.46, 4.0]},
+        "us": {"triton": [30.0, 20.0, 22.04], "tilus": [5.0, 4.46, 4.0], "tilus_launch": [3.2]},
     }
 
 
@@ -60,6 +60,12 @@ def test_the_table_has_medians_in_its_own_order(tmp_path: Path) -> None:
     assert ours < triton and "4.0 – 5.0" in text and "20.0 – 30.0" in text
     assert "FIXTURE CPU" in text and "torch 0.0" in text and "256×256×128" in text
     assert "recorded on 1999-12-31, FIXTURE GPU" in text and "changed since" not in text
+
+
+@pytest.mark.parametrize(("us", "met"), [(6.0, "met"), (6.1, "not met")])
+def test_the_aim_is_met_or_not(us: float, met: str) -> None:
+    said = launches.judged({"tilus": [us, us, 99.0], "tilus_launch": [3.2]})
+    assert f"of ours is 6 µs: {met}, with {us} µs" in said and "take 3.2 µs" in said
 
 
 @pytest.mark.parametrize("part", ["kernel", "path", "gone"])
