@@ -85,6 +85,8 @@ def test_one_figure_for_each_theme(project: Path) -> None:
     assert set(figures(project)) == {"light", "dark"}
     html = (project / "out" / "index.html").read_text(encoding="utf-8")
     assert html.count('alt="a line"') == 2
+    kept = re.findall(r'<img [^>]*height="72" [^>]*width="72"', html)
+    assert len(kept) == 2  # a browser keeps their place
     assert '<span class="badge badge-simulated">simulated</span>' in html
     assert "The caption." in html
 

@@ -19,6 +19,8 @@ taken for this one.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 Source = found.Found | found.Traced | found.Loaded
+VIEW_BOX = re.compile(r'viewBox="0 0 (\d+)[\d.]* (\d+)[\d.]*"')
 PLOT = """\
 .. plot::
    :filename-prefix: {script}-{function}-{theme}-{digest}
@@ -68,6 +71,8 @@ class Chart(SphinxDirective):
         body = self.parse_text_to_nodes(
             "".join(self.plot(theme, record) for theme in ("light", "dark"))
         )
+        for image in (image for part in body for image in part.findall(nodes.image)):
+            image["width"], image["height"] = self.extent(image["uri"])
         caption = nodes.container(
             "", label, *self.parse_content_to_nodes(), classes=["chart-caption"]
         )
@@ -97,6 +102,13 @@ class Chart(SphinxDirective):
             alt=" ".join(self.options["alt"].split()),
             arguments=repr(theme) if record is None else f"{theme!r}, {record.path!r}",
         )
+
+    def extent(self, uri: str) -> tuple[str, str]:
+        """Return an SVG's width and height: a browser keeps its place until it has come."""
+        path = Path(self.env.doc2path(self.env.docname)).parent / uri
+        with path.with_suffix(".svg").open(encoding="utf-8") as lines:
+            box = next(match for line in lines if (match := VIEW_BOX.search(line)))
+        return box[1], box[2]
 
 
 def setup(app: Sphinx) -> None:
