@@ -71,7 +71,9 @@ html_context = {"default_mode": "auto"}
 html_sidebars = {"first-steps": [], "first-kernel": []}
 html_static_path = ["docs/_static"]
 html_css_files = ["ladder.css"]
+html_js_files = ["paper.js"]
 html_copy_source = False
+html_scaled_image_link = False
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "Hopper matmul"},

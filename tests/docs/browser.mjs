@@ -130,7 +130,10 @@ async function step(page, fault) {
 async function squeeze(page, fault) {
   await page.emulateMedia({ media: "print" });
   if (!(await page.evaluate(shown)).strip) fault("stepper: paper does not have the strip");
+  const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
+  if ((await theme()) !== "light") fault("paper is dark");
   await page.emulateMedia({ media: "screen" });
+  if ((await theme()) !== "dark") fault("the theme that was chosen is lost on paper");
   const size = page.viewportSize();
   await page.setViewportSize({ ...size, width: 320 });
   const wide = await page.locator(".stepper").evaluate((box) => box.scrollWidth > box.clientWidth);
