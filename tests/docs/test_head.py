@@ -31,3 +31,4 @@ def test_a_page_is_described_by_its_opening(tmp_path: Path, text: str, said: str
     assert len(content.replace("&lt;", "<")) <= 200
     assert f'<meta property="og:description" content="{content}"' in html
     assert '<meta property="og:title" content="A &lt;title&gt;"' in html
+    assert "<title>A &lt;title&gt;</title>" in html

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page says of itself where it is linked: its title, and its opening as a description."""
+"""What a page says of itself where it is linked: its title, and its opening as a description.
+
+The title of the first page is the site's, and stands there once.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ def describe(
     app: Sphinx, name: str, template: str, context: dict[str, Any], page: nodes.document | None
 ) -> None:
     """Add the tags to a page that was made from a text."""
+    if name == app.config.root_doc:
+        context["docstitle"] = ""
     if page is None or not (text := description(page)):
         return
     tags = {"og:title": app.env.titles[name].astext(), "og:type": "article", "og:description": text}
