@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import prose
@@ -52,3 +53,13 @@ def test_an_offence_fails_by_place(tmp_path: Path, capsys: pytest.CaptureFixture
     page.write_text("It takes 3 ms.\n")
     assert prose.main([str(page)]) == 1
     assert f"{page}:1: '3 ms' is typed" in capsys.readouterr().out
+
+
+def test_the_picture_in_the_readme_is_of_the_record_there_is() -> None:
+    root = Path(__file__).parents[2]
+    record = json.loads((root / "plots" / "data" / "ladder.json").read_text(encoding="utf-8"))
+    day, gpu = record["environment"]["date"][:10], record["environment"]["gpu"]
+    assert (
+        f"recorded on {day}, {gpu}](docs/pictures/result.png)" in (root / "README.md").read_text()
+    )
+    assert (root / "docs" / "pictures" / "result.png").exists()
