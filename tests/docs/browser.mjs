@@ -130,15 +130,19 @@ async function step(page, fault) {
 async function squeeze(page, fault) {
   await page.emulateMedia({ media: "print" });
   if (!(await page.evaluate(shown)).strip) fault("stepper: paper does not have the strip");
-  const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
-  if ((await theme()) !== "light") fault("paper is dark");
+  await page.waitForFunction(themed, "light", { timeout: 5000 }).catch(() => fault("paper is dark"));
   await page.emulateMedia({ media: "screen" });
-  if ((await theme()) !== "dark") fault("the theme that was chosen is lost on paper");
+  await page.waitForFunction(themed, "dark", { timeout: 5000 }).catch(() => fault("paper changes the theme"));
   const size = page.viewportSize();
   await page.setViewportSize({ ...size, width: 320 });
   const wide = await page.locator(".stepper").evaluate((box) => box.scrollWidth > box.clientWidth);
   if (wide) fault("stepper: it is wider than a small phone");
   await page.setViewportSize(size);
+}
+
+/** Runs in the page: whether it has this theme; it learns of paper with the next frame. */
+function themed(theme) {
+  return document.documentElement.dataset.theme === theme;
 }
 
 /** Runs in the page: give the focus to a part of the figure. */

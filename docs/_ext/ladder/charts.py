@@ -37,7 +37,7 @@ Source = found.Found | found.Traced | found.Loaded
 VIEW_BOX = re.compile(r'viewBox="0 0 (\d+)[\d.]* (\d+)[\d.]*"')
 PLOT = """\
 .. plot::
-   :filename-prefix: {script}-{function}-{theme}-{digest}
+   :filename-prefix: {script}-{function}-{theme}-{page}-{digest}
    :class: only-{theme}
    :alt: {alt}
 
@@ -98,6 +98,7 @@ class Chart(SphinxDirective):
             script=script,
             function=function,
             theme=theme,
+            page=Path(self.env.docname).name,  # two pages may show one figure
             digest=digest(files, root),
             alt=" ".join(self.options["alt"].split()),
             arguments=repr(theme) if record is None else f"{theme!r}, {record.path!r}",
