@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from sphinx.cmd.build import main
+from sphinx.application import Sphinx
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +22,9 @@ def test_a_page_is_described_by_its_opening(tmp_path: Path, text: str, said: str
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "index.rst").write_text(text, encoding="utf-8")
-    settings = ["-D", "extensions=ladder.head", "-D", "html_theme=basic"]
-    assert main(["-q", "-W", "-C", *settings, str(docs), str(tmp_path / "out")]) == 0
+    settings = {"extensions": ["ladder.head"], "html_theme": "basic"}
+    folders = docs, None, tmp_path / "out", tmp_path / "trees"
+    Sphinx(*folders, "html", settings, status=None, warning=None).build()
     html = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     (line,) = (line for line in html.splitlines() if 'name="description"' in line)
     content = line.partition('content="')[2].partition('"')[0]
