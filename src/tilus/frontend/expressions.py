@@ -90,7 +90,7 @@ class Expressions:
 
     def located(self, node: ast.stmt | ast.expr) -> AbstractContextManager[None]:
         """Turn errors in the context into :class:`LanguageError` that point at ``node``."""
-        return _Located(self.at(node))
+        return _Located(self.frame.source, node)
 
     def evaluate(self, node: ast.expr) -> Any:
         """Return the value of an expression; statements it needs are emitted."""
@@ -348,18 +348,18 @@ class Expressions:
 class _Located(nullcontext[None]):
     """Gives errors without a place the place of a syntax node."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, source: Source, node: ast.stmt | ast.expr) -> None:
         super().__init__()
-        self.location = location
+        self.source, self.node = source, node  # few places are ever asked for
 
     def __exit__(self, *exc_info: Any) -> None:
         match exc_info[1]:
             case LanguageError(location=None, message=message) as error:
-                raise LanguageError(message, self.location) from error.__cause__
+                raise LanguageError(message, self.source.location(self.node)) from error.__cause__
             case TilusError():
                 return
             case Exception() as error:
-                raise LanguageError(explain(error), self.location) from error
+                raise LanguageError(explain(error), self.source.location(self.node)) from error
 
 
 def either(conjunction: bool, left: ir.Expr, right: ir.ExprLike) -> ir.Expr:

@@ -40,7 +40,10 @@ class Source:
         return Location(self.file, node.lineno, column, stop)
 
     def _characters(self, line: int, offset: int) -> int:
-        return len(self.lines[line - 1].encode()[:offset].decode(errors="replace"))
+        text = self.lines[line - 1]
+        if text.isascii():
+            return min(offset, len(text))
+        return len(text.encode()[:offset].decode(errors="replace"))
 
     def outer_names(self) -> dict[str, Any]:
         """Return what the function sees from enclosing functions."""
@@ -59,8 +62,8 @@ def _filled(cell: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=32)
-def _parse(text: str) -> ast.Module:
-    return ast.parse(text)
+def _functions(text: str) -> tuple[ast.FunctionDef, ...]:
+    return tuple(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
 
 
 def find(function: Callable[..., Any]) -> Source:
@@ -68,8 +71,8 @@ def find(function: Callable[..., Any]) -> Source:
     assert isinstance(function, FunctionType)
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
-    for node in ast.walk(_parse("".join(lines))):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+    for node in _functions("".join(lines)):
+        if node.name == code.co_name:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             if first == code.co_firstlineno:
                 return Source(function, node, tuple(lines))
@@ -83,11 +86,13 @@ def find(function: Callable[..., Any]) -> Source:
 
 def assigned(nodes: Iterable[ast.AST]) -> Counter[str]:
     """Count how often each name is bound in ``nodes``, inner scopes (comprehensions) left out."""
-    return Counter(
-        node.id
-        for node in _walk(nodes)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
+    return Counter(name for node in nodes for name in _assigned(node))
+
+
+@functools.lru_cache(maxsize=4096)  # a loop's body is asked about in every turn that unrolls it
+def _assigned(node: ast.AST) -> tuple[str, ...]:
+    names = (n for n in _walk([node]) if isinstance(n, ast.Name))
+    return tuple(n.id for n in names if isinstance(n.ctx, ast.Store))
 
 
 def contains_return(nodes: Iterable[ast.AST]) -> bool:
