@@ -22,6 +22,7 @@ const SCHEMES = { light: [WIDE, NARROW], dark: [NARROW, WIDE] };
 // The rules of axe that depend on both; the others look at each theme once and at each width once.
 const COLOURS = { runOnly: ["color-contrast", "link-in-text-block"] };
 const LIMIT = 250 * 1024;
+const PATIENT = { polling: 100, timeout: 20_000 };
 // The size that counts is that of text: HTML, CSS and scripts, without fonts, images and the search index.
 const COUNTED = new Set([".html", ".css", ".js"]);
 
@@ -130,9 +131,9 @@ async function step(page, fault) {
 async function squeeze(page, fault) {
   await page.emulateMedia({ media: "print" });
   if (!(await page.evaluate(shown)).strip) fault("stepper: paper does not have the strip");
-  await page.waitForFunction(themed, "light", { timeout: 5000 }).catch(() => fault("paper is dark"));
+  await page.waitForFunction(themed, "light", PATIENT).catch(() => fault("paper is dark"));
   await page.emulateMedia({ media: "screen" });
-  await page.waitForFunction(themed, "dark", { timeout: 5000 }).catch(() => fault("paper changes the theme"));
+  await page.waitForFunction(themed, "dark", PATIENT).catch(() => fault("paper changes the theme"));
   const size = page.viewportSize();
   await page.setViewportSize({ ...size, width: 320 });
   const wide = await page.locator(".stepper").evaluate((box) => box.scrollWidth > box.clientWidth);
