@@ -9,6 +9,7 @@ asked for does not happen, but its bytes come: such kernels take their way and c
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import re
 import subprocess
@@ -234,20 +235,38 @@ def ctype(dtype: tilus.dtypes.DType) -> type:
     return np.ctypeslib.as_ctypes_type(dtype.numpy)
 
 
+FLAGS = ("-w", "-O0", "-std=c++17", "-mf16c", "-ffp-contract=off", "-fPIC", "-pthread")
+
+
 def build(kernel: ir.Kernel, instruments: Instruments = NO_INSTRUMENTS):
     """Compile a kernel's CUDA for this machine; return what launches it."""
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder) / "kernel.cpp", Path(folder) / "kernel.so"
         source.write_text(translated(kernel, instruments))
-        flags = ["-w", "-O0", "-std=c++17", "-mf16c", "-ffp-contract=off", "-shared", "-fPIC"]
-        command = ["g++", *flags, "-o", binary, source, "-pthread"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[:4000]
+        compiler("-include", f"{machine().name}/machine.h", "-shared", "-o", binary, source)
         return ctypes.CDLL(str(binary)).launch
 
 
+@functools.cache
+def machine() -> tempfile.TemporaryDirectory:
+    """Return a folder with the machine's functions, which the compiler has read once for all
+    kernels; it is gone with this process."""
+    folder = tempfile.TemporaryDirectory(prefix="host-")
+    header = Path(folder.name) / "machine.h"
+    header.write_text(MACHINE)
+    compiler("-x", "c++-header", "-o", f"{header}.gch", header)
+    return folder
+
+
+def compiler(*words: str | Path) -> None:
+    """Call the C++ compiler; what it has to say fails the test."""
+    done = subprocess.run(["g++", *FLAGS, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:4000]
+
+
 def translated(kernel: ir.Kernel, instruments: Instruments) -> str:
-    """Return a kernel's CUDA with this machine's functions in it, and what launches it."""
+    """Return a kernel's CUDA for this machine, whose functions are defined already, and what
+    launches it."""
     emitter = Instrumented(kernel, instruments) if instruments else Emitter(kernel)
     text, function = emitter.source(), kernel.function
     for helper in emitter._helpers:
@@ -283,7 +302,7 @@ def translated(kernel: ir.Kernel, instruments: Instruments) -> str:
         counts=", ".join(map(str, counts)),
         threads=function.threads.count,
     )
-    return MACHINE + text + kept + launcher
+    return text + kept + launcher
 
 
 def replacement(helper: str) -> str:
