@@ -145,7 +145,7 @@ def _bar(ax: Axes, y: float, height: float, event: Event, colours: Theme) -> Non
     width = event.end - event.start
 
     def bar(thick: float, **look: Any) -> None:
-        ax.add_patch(Rectangle((event.start, y - thick / 2), width, thick, **look))
+        ax.add_artist(Rectangle((event.start, y - thick / 2), width, thick, **look))
 
     if event.kind in ("wait", "sync"):
         bar(0.55 * height, fc="none", ec=colours.muted, hatch="/////", lw=0)
