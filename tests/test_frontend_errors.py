@@ -359,7 +359,7 @@ def type_of_python(self):
     t = self.shared_tensor(int, [8, 8])  # self.shared_tensor(int, [8, 8])
 
 
-@refused("shape must be a list of positive", "got (a run-time value (int32), 8)")
+@refused("shape must be a list of compile-time integers", "got (a run-time value (int32), 8)")
 def run_time_shape(self, n: int32):
     self.start()
     t = self.shared_tensor(float16, [n, 8])  # self.shared_tensor(float16, [n, 8])

@@ -601,7 +601,8 @@ def literal(value: Scalar, dtype: DType) -> str:
 def float_literal(value: float, dtype: DType) -> str:
     """Return a float as an exact C literal; NaN, infinity and all of 16 bits by their bits."""
     if dtype.bits == 16:
-        return f"(half_t){np.array(value, dtype.numpy).view(np.uint16):#06x}"
+        with np.errstate(over="ignore"):  # what is too large becomes infinity
+            return f"(half_t){np.array(value, dtype.numpy).view(np.uint16):#06x}"
     if value != value or value in (float("inf"), float("-inf")):
         sign = "-" if value == float("-inf") else ""
         word = "0x7fffffff" if value != value else "0x7f800000"

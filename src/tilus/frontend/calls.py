@@ -17,7 +17,7 @@ from tilus.errors import LanguageError
 from tilus.frontend import source, suggest
 from tilus.frontend.builder import Builder
 from tilus.frontend.expressions import Expressions, Frame, flatten
-from tilus.frontend.fields import bind_instruction, check_kinds, checked_kinds
+from tilus.frontend.fields import FIRST, bind_instruction, check_kinds, checked_kinds
 from tilus.frontend.scalars import RUNTIME_BUILTINS, convert, refuse_runtime
 from tilus.frontend.scopes import counted
 from tilus.frontend.values import TILE_BUILTINS, Inlined, contains_runtime
@@ -73,7 +73,7 @@ class Calls(Expressions):
     ) -> Any:
         """Build an instruction, verify it, and append it to the program; return its result."""
         arguments = bind_instruction(cls, args, kwargs)
-        check_kinds(cls, arguments, ("DType",))
+        check_kinds(cls, arguments, FIRST)
         value = cls.scalar(**arguments)
         if value is not None:
             return value

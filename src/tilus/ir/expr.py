@@ -345,7 +345,7 @@ def describe(value: object) -> str:
     if isinstance(value, tuple | list):
         parts = ", ".join(map(describe, value))
         return f"[{parts}]" if isinstance(value, list) else f"({parts})"
-    plain = isinstance(value, int | float | str | DType | None)
+    plain = isinstance(value, int | float | str | np.generic | DType | None)
     return repr(value) if plain else f"a {type(value).__name__}"
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,7 @@ from tilus.ir import (
     as_integer,
     cast,
     describe,
+    wrap,
     writes,
 )
 
@@ -43,6 +45,13 @@ def tile_shape(op: str, shape: Any, site: Site) -> tuple[int, ...]:
         )
         raise LanguageError(message, site.location)
     return tuple(shape)
+
+
+def is_number_of(value: object, dtype: DType) -> bool:
+    """Say whether ``value`` is a compile-time number that a ``dtype`` holds; floats are rounded."""
+    if not isinstance(value, int | float) or (isinstance(value, int) and value.bit_length() > 64):
+        return False
+    return dtype.is_float or (math.isfinite(value) and wrap(value, dtype) == value)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,6 +122,9 @@ class shared_tensor(Instruction):
     @classmethod
     def result(cls, site: Site, /, **arguments: Any) -> SharedTensor:
         shape = tile_shape("shared_tensor", arguments["shape"], site)
+        if not shape:
+            message = "shared_tensor: shape must be of one dimension or more, got []"
+            raise LanguageError(message, site.location)
         buffer = SharedBuffer(site.name, arguments["dtype"], shape, site.location)
         return SharedTensor(buffer, shape, as_expr(0))
 
@@ -149,8 +161,8 @@ class register_tensor(Instruction):
         return RegisterTensor(site.name, dtype, shape, site.threads, replicated=small)
 
     def verify(self) -> None:
-        number = self.init is None or isinstance(self.init, int | float)
-        self.require(number, "init", "a compile-time number", self.init)
+        good = self.init is None or is_number_of(self.init, self.dtype)
+        self.require(good, "init", f"a compile-time number of type {self.dtype}", self.init)
 
     def split_init(self) -> tuple[Instruction, Instruction] | None:
         if self.out.replicated or self.init != 0:

@@ -223,6 +223,7 @@ class arrive_and_expect_tx(Instruction):
 
 def require_bytes(op: Instruction, n: ExprLike) -> None:
     """Refuse a number of bytes that a barrier cannot count, where it is known."""
+    as_integer(n, "transaction_bytes")
     good = not isinstance(n, int) or 0 <= n <= MAX_TRANSACTION
     op.require(good, "transaction_bytes", f"from 0 to {MAX_TRANSACTION}", n)
 
@@ -382,6 +383,7 @@ class wait(Instruction):
         self.require(self.sem == "acquire", "sem", "'acquire'", repr(self.sem))
         scopes = ("cta", "cluster")
         self.require(self.scope in scopes, "scope", "'cta' or 'cluster'", repr(self.scope))
+        as_integer(self.phase, "phase")
         known = not isinstance(self.phase, int) or self.phase in (0, 1)
         self.require(known, "phase", "the parity 0 or 1", self.phase)
 

@@ -29,11 +29,10 @@ from tilus.ir import (
     as_integer,
     cast,
     reads,
-    wrap,
     writes,
 )
 from tilus.layout import RegisterLayout, has_quads
-from tilus.ops.alloc import tile_shape
+from tilus.ops.alloc import is_number_of, tile_shape
 from tilus.ops.tile import first_holder
 
 PACK = """\
@@ -206,8 +205,7 @@ class load_global(_Global):
     def verify(self) -> None:
         self.check(self.src, self.offsets, self.out)
         dtype = self.src.dtype
-        number = isinstance(self.outside, int | float)
-        fits = number and (dtype.is_float or wrap(self.outside, dtype) == self.outside)
+        fits = is_number_of(self.outside, dtype)
         self.require(fits, "outside", f"a compile-time number of type {dtype}", self.outside)
 
     def emit(self, e: Emitter) -> None:

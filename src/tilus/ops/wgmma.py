@@ -196,6 +196,10 @@ class mma(_WarpGroup):
                 held = tile.threads
                 self.require(held == self.threads, name, "held by the current group", held.role)
         self._verify_shape()
+        x = self.scale_d
+        known = isinstance(x, int) and x in (0, 1)
+        good = known or (isinstance(x, Expr) and not x.dtype.is_float and x.dtype.bits <= 32)
+        self.require(good, "scale_d", "True or False, also at run time", x)
 
     def _verify_shape(self) -> None:
         (m, k), n = self.a.shape, self.b.shape[1]
