@@ -1,29 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a kernel to CUDA C++ for NVRTC: readable text without a single include.
-
-Each statement carries its place in the kernel's source as a comment. Instructions write themselves
-through the :class:`Emitter`, which implements :class:`tilus.ir.Emitter`.
-"""
+"""The text of a kernel: parameters, statements, groups of threads, and what they wait for."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from tilus.dtypes import DType, uint32
+from tilus.emitter.device import ELECT_ONE, PREAMBLE, PREFETCH
+from tilus.emitter.expressions import Expressions
 from tilus.ir import (
-    OPERATORS,
     Assign,
     Barrier,
     Break,
-    Builtin,
-    Cast,
     Const,
     Continue,
     Declare,
@@ -31,7 +22,6 @@ from tilus.ir import (
     Expr,
     ExprLike,
     For,
-    GlobalTensor,
     Group,
     If,
     Instruction,
@@ -40,91 +30,26 @@ from tilus.ir import (
     RegisterTensor,
     Return,
     Scalar,
-    Select,
     SetElement,
-    SharedTensor,
     Stmt,
-    TensorMap,
     Threads,
     Twins,
-    Var,
     While,
-    as_expr,
     cast,
     children,
-    nonnegative,
     walk,
 )
-from tilus.layout import RegisterLayout, SharedLayout
-
-PREAMBLE = """\
-typedef unsigned short half_t;  /* the bits of a 16-bit float */
-struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };"""
-
-FLOOR = """\
-template <class T> __device__ __forceinline__ T floor_mod(T a, T b) {
-  const T r = a % b;
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
-  const T r = a % b;
-  return r != 0 && (r < 0) != (b < 0) ? a / b - 1 : a / b;
-}"""
 
 
-PREFETCH = """\
-__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map) {
-  asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
-}"""
-
-ELECT_ONE = """\
-/* True in exactly one thread of a converged warp. */
-__device__ __forceinline__ bool elect_one() {
-  unsigned elected;
-  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }"
-               : "=r"(elected));
-  return elected;
-}"""
-
-CLUSTER = {"clusterRank": "cluster_ctarank", "clusterBlockIdx": "cluster_ctaid"}
-"""Where a block stands in its cluster: PTX ISA, "Special Registers"."""
-
-KEYWORDS = """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const
-constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit
-export extern false float for friend goto if inline int long mutable namespace new noexcept not
-not_eq nullptr operator or or_eq private protected public register reinterpret_cast return short
-signed sizeof static static_assert static_cast struct switch template this thread_local throw true
-try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
-OURS = """
-blockDim blockIdx cluster_ctaid_x cluster_ctaid_y cluster_ctaid_z cluster_ctarank cluster_sync
-CUtensorMap elect_one evict_first evict_last evict_normal exp2f expf fabsf floor_div floor_mod
-from_bfloat from_half gridDim half_t load_1 load_16 load_2 load_4 load_8 load_peer_1 load_peer_16
-load_peer_2 load_peer_4 load_peer_8 logf map_shared max maximum min minimum never pack part quad r
-row rsqrtf shared_memory shift_left shift_right smem sqrtf store_1 store_16 store_2 store_4 store_8
-store_peer_1 store_peer_16 store_peer_2 store_peer_4 store_peer_8 threadIdx tile_div tile_mod
-to_bfloat to_half to_int to_unsigned transpose_quad v vector warp"""
-RESERVED = frozenset((KEYWORDS + OURS).split())
-"""What C++ keeps to itself, and what generated code calls its own things."""
-
-
-def emit(kernel: Kernel) -> str:
-    """Return the CUDA C++ source of ``kernel``; its entry point has the function's name."""
-    return Emitter(kernel).source()
-
-
-class Emitter:
+class Emitter(Expressions):
     """The text of one kernel as it grows."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel, self.function, self.plan = kernel, kernel.function, kernel.plan
+        super().__init__(kernel)
         self.threads: Threads = self.function.threads
         self._lines: list[str] = []
-        self._helpers: dict[str, None] = {}
         self._depth = 1
-        self._names: dict[object, str] = {}
         self._declared: set[RegisterTensor] = set()
-        self._taken: set[str] = set()
         self._barriers: dict[Threads, int] = {}
         self._accumulated = self._find_accumulated()
         self._shared_by: Twins | None = None  # the twins whose code this is
@@ -207,56 +132,11 @@ class Emitter:
             yield
         self.line("__syncwarp();")
 
-    def helper(self, text: str) -> None:
-        self._helpers.setdefault(text)
-
-    def fresh(self, stem: str) -> str:
-        stem = name = identifier(stem)
-        count = 0
-        while name in self._taken:
-            count += 1
-            name = f"{stem}_{count}"
-        self._taken.add(name)
-        return name
-
-    def name(self, thing: Var | RegisterTensor | TensorMap) -> str:
-        """Return the C identifier of a variable, register tensor or tensor map."""
-        if thing not in self._names:
-            self._names[thing] = self.fresh(thing.name)
-        return self._names[thing]
-
-    def registers(self, tensor: RegisterTensor) -> str:
-        return self.name(tensor)
-
-    def register_layout(self, tensor: RegisterTensor) -> RegisterLayout:
-        return self.plan.registers[tensor]
-
-    def shared_layout(self, tensor: SharedTensor) -> SharedLayout:
-        return self.plan.shared[tensor.buffer]
-
     def scratch(self) -> str:
         return f"(shared_memory + {self.plan.scratch[self.threads]})"
 
-    def shared(self, tensor: SharedTensor, extra: int = 0) -> str:
-        place = as_expr(self.plan.places[tensor.buffer] + extra)
-        return f"smem + {self.expr(tensor.offset * tensor.dtype.nbytes + place)}"
-
-    def barrier(self, barrier: Barrier) -> str:
-        place = self.plan.places[barrier.array]
-        return f"smem + {self.expr(barrier.index * 8 + place)}"
-
     def watch(self, barrier: Barrier, parity: ExprLike) -> Sequence[str]:
         return ()
-
-    def pointer(self, view: GlobalTensor) -> str:
-        name = self.name(view.pointer)
-        same = any(p.var is view.pointer and p.dtype == view.dtype for p in self.function.params)
-        return name if same else f"(({view.dtype.cpp} *){name})"
-
-    def tensor_map(self, view: GlobalTensor, tile: SharedTensor) -> str:
-        box = self.shared_layout(tile).box(len(view.shape), tile.tiles)
-        maps = self.plan.tensor_maps
-        return "&" + self.name(next(m for m in maps if m.view is view and m.box == box))
 
     def declare(self, tensor: RegisterTensor, init: Scalar | None) -> None:
         name = self.name(tensor)
@@ -314,63 +194,6 @@ class Emitter:
 
     def _barrier_number(self, threads: Threads) -> int:
         return self._barriers.setdefault(threads, len(self._barriers) + 1)
-
-    def expr(self, x: ExprLike) -> str:
-        x = as_expr(x)
-        match x:
-            case Const(value=value, dtype=dtype):
-                return literal(value, dtype)
-            case Var():
-                return self.name(x)
-            case Builtin(name=name):
-                return self._builtin(name)
-            case Cast(x=inner, dtype=dtype):
-                return f"({dtype.cpp}){self.expr(inner)}"
-            case Select(cond=cond, a=a, b=b):
-                return f"({self.expr(cond)} ? {self.expr(a)} : {self.expr(b)})"
-            case Element(tensor=tensor, index=index):
-                return self._element(tensor, index)
-            case Operation(op=op, args=args, dtype=dtype):
-                text = self._operation(op, args)
-                # C computes narrow integers as int, and would keep what does not fit.
-                return f"({dtype.cpp}){text}" if dtype.is_integer and dtype.bits < 32 else text
-        raise AssertionError(f"unknown expression {x!r}")
-
-    def _builtin(self, name: str) -> str:
-        """Return what C calls a value that the hardware provides."""
-        stem, _, axis = name.partition(".")
-        if stem == "clusterDim":
-            return str(self.function.cluster["xyz".index(axis)])
-        if stem not in CLUSTER:
-            return f"(int){name}"
-        register = CLUSTER[stem] + (f".{axis}" if axis else "")
-        call = register.replace(".", "_")
-        self.helper(special(call, register))
-        return f"(int){call}()"
-
-    def signed(self, x: ExprLike) -> bool:
-        return not nonnegative(as_expr(x), self.plan.nonnegative)
-
-    def _operation(self, op: str, args: tuple[Expr, ...]) -> str:
-        row, texts = OPERATORS[op], [self.expr(a) for a in args]
-        if row.floor and any(map(self.signed, args)):
-            self.helper(FLOOR)
-            return row.floor.format(*texts)
-        return row.cuda.format(*texts)
-
-    def _element(self, tensor: RegisterTensor, index: Expr) -> str:
-        """Read an element: a bit of the word, or a chain of selects, since registers have no
-        address."""
-        name, i = self.name(tensor), self.expr(index)
-        if tensor in self.plan.bits:
-            bit = f"({name} >> {i} & 1)"
-            return bit if tensor.dtype == uint32 else f"({tensor.dtype.cpp}){bit}"
-        if isinstance(index, Const):
-            return f"{name}[{i}]"
-        chain = f"{name}[{tensor.shape[0] - 1}]"
-        for e in reversed(range(tensor.shape[0] - 1)):
-            chain = f"{i} == {e} ? {name}[{e}] : {chain}"
-        return f"({chain})"
 
     def _set_element(self, stmt: SetElement) -> None:
         tensor, index, value = stmt.tensor, stmt.index, stmt.value
@@ -547,27 +370,9 @@ class Emitter:
                 )
 
 
-def special(name: str, register: str) -> str:
-    """Return the device function ``name``, which reads a special register."""
-    return f"""\
-__device__ __forceinline__ unsigned {name}() {{
-  unsigned value;
-  asm("mov.u32 %0, %%{register};" : "=r"(value));
-  return value;
-}}"""
-
-
 def _together(groups: Sequence[Group]) -> Threads:
     """Return the threads of neighbouring groups."""
     return Threads(groups[0].threads.begin, sum(g.threads.count for g in groups))
-
-
-def identifier(name: str) -> str:
-    """Return a C identifier for a Python name: ASCII, and not one of :data:`RESERVED`."""
-    stem = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_")
-    if not stem:
-        return "i"
-    return f"{stem}_0" if stem in RESERVED else stem if stem[0].isalpha() else f"i{stem}"
 
 
 def _apart(before: Group, group: Group) -> bool:
@@ -582,29 +387,3 @@ def _reads_registers(x: Expr) -> bool:
 def _place(stmt: Stmt) -> str:
     """Return ``file:line`` without the folder, so that one kernel is one text wherever it lies."""
     return f"{Path(stmt.location.file).name}:{stmt.location.line}"
-
-
-def literal(value: Scalar, dtype: DType) -> str:
-    """Return a number as a C literal of its type."""
-    if dtype.kind == "b":
-        return "true" if value else "false"
-    if dtype.is_float:
-        return float_literal(float(value), dtype)
-    if dtype.bits < 32:  # else it would be an int, whatever stands beside it
-        return f"({dtype.cpp}){f'({value})' if value < 0 else value}"
-    suffix = ("u" if dtype.kind == "u" else "") + ("ll" if dtype.bits == 64 else "")
-    if value == -(1 << (dtype.bits - 1)):  # C has no negative literals: 2147483648 is no int
-        return f"({value + 1}{suffix} - 1)"
-    return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
-
-
-def float_literal(value: float, dtype: DType) -> str:
-    """Return a float as an exact C literal; NaN, infinity and all of 16 bits by their bits."""
-    if dtype.bits == 16:
-        with np.errstate(over="ignore"):  # what is too large becomes infinity
-            return f"(half_t){np.array(value, dtype.numpy).view(np.uint16):#06x}"
-    if value != value or value in (float("inf"), float("-inf")):
-        sign = "-" if value == float("-inf") else ""
-        word = "0x7fffffff" if value != value else "0x7f800000"
-        return f"({sign}__int_as_float({word}))"
-    return f"{value!r}f" if dtype.bits == 32 else repr(value)
