@@ -354,15 +354,18 @@ class _Decoder:
         )
         if site.barrier is None:
             self._open[event.lane, task.engine].append(_Asked(task, asked))
-            return
-        name = label(site.barrier, mark.index)
+        else:
+            self._copy(asked, site.barrier, mark.index)
+
+    def _copy(self, asked: Event, barrier: ir.Barrier, index: int) -> None:
+        """Note a copy whose bytes a barrier counts."""
+        name = label(barrier, index)
         state = self._barriers[name]
         if not self._alone or not state.per_phase > 0:  # nobody knows which phase it is
             return
         phase = int(state.copied // state.per_phase)
-        state.copied += task.amount
-        part = _part(Signal(name, mark.index, phase, len(site.barrier.array)))
-        copy = replace(asked, **part)
+        state.copied += asked.amount
+        copy = replace(asked, **_part(Signal(name, index, phase, len(barrier.array))))
         self._copies.append(copy)
         for region in copy.writes:
             self._fills = [f for f in self._fills if not any(map(region.overlaps, f.writes))]
