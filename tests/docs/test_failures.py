@@ -46,7 +46,7 @@ def record(
             "tool_launches": 2,
             "tool_limit_s": 9,
         },
-        "sources": copy.deepcopy(hardware.now()),
+        "sources": copy.deepcopy(outcomes.sources()),
         "kernels": {MUTANT.kernel.name: kernel or runs()},
         "mutants": {MUTANT.id: mutant} | {name.replace("_", "-"): r for name, r in others.items()},
     }

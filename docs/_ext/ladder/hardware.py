@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import mutants
@@ -60,12 +59,6 @@ WATCHED = {
     outcomes.NO_WITNESS: "{} complains of the correct kernel too",
 }
 """What tools made of it."""
-
-
-@cache
-def now() -> Mapping[str, Any]:
-    """Return the hashes of all kernels and mutants in the tree, once a build."""
-    return outcomes.sources()
 
 
 def share(some: int, every: int) -> str:
@@ -142,7 +135,8 @@ class Hardware:
     def _changed(self, mutant: Mutant) -> str:
         if self.runs(mutant) is None or self.record is None:
             return ""
-        return " (changed since)" if outcomes.stale(self.record, mutant.id, now()) else ""
+        changed = outcomes.stale(self.record, mutant.id, outcomes.sources())
+        return " (changed since)" if changed else ""
 
     # ---- all of them ----
 
@@ -186,8 +180,9 @@ class Hardware:
         if self.record is None:
             return []
         known = [*self.record["kernels"], *self.record["mutants"]]
-        here = now()["kernels"].keys() | now()["mutants"].keys()
-        return [name for name in known if name in here and outcomes.stale(self.record, name, now())]
+        now = outcomes.sources()
+        here = now["kernels"].keys() | now["mutants"].keys()
+        return [name for name in known if name in here and outcomes.stale(self.record, name, now)]
 
     def badge(self) -> nodes.Node:
         """Return when and where, and if it is out of date; or that there is no record."""
