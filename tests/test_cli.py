@@ -235,6 +235,19 @@ class TestCompile:
 class TestSimulate:
     """``tilus simulate``."""
 
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (("--size", str(10**12), "8", "8"), "MemoryError: Unable to allocate"),
+            (("--size", "64", "64", "x"), "'x' is not a valid integer"),
+            (("--seed", "-1"), "-1 is not in the range x>=0"),
+            (("--size", "8", "8", "8", "--trace", "/proc/no/such"), "/proc/no/such"),
+        ],
+    )
+    def test_what_it_cannot_do_is_said_in_a_line(self, run, words, said):
+        status, output = run("simulate", V3, *SMALL[:4], *words)
+        assert status in (1, 2) and said in output.splitlines()[-1]
+
     def test_a_product_is_compared_and_every_role_summed_up(self, run):
         status, output = run("simulate", V3, *SMALL[:4], "--size", "130", "64", "32")
         assert status == 0

@@ -365,6 +365,25 @@ def run_time_shape(self, n: int32):
     t = self.shared_tensor(float16, [n, 8])  # self.shared_tensor(float16, [n, 8])
 
 
+@refused("'+' takes register tiles and numbers, got None")
+def nothing_beside_a_tile(self):
+    self.attrs.blocks = self.attrs.warps = 1
+    t = self.register_tensor(dtype=float32, shape=[32, 32], init=0)
+    t = t + None  # t + None
+
+
+@refused("blocks must be integers (write a // b, or int(x)), got 1.5")
+def blocks_that_are_no_integer(self):
+    self.attrs.blocks = 1.5  # self.attrs.blocks = 1.5
+
+
+@refused("a range that is known must be over at most 65536 numbers", "got range(0, 1180591620717")
+def turns_without_end(self):
+    self.start()
+    for _ in range(2**70):  # range(2**70)
+        pass
+
+
 @refused("load_shared: src must be a tensor in shared memory, got ")
 def register_tile_for_a_shared_one(self):
     self.attrs.blocks = 1

@@ -46,6 +46,14 @@ def test_a_file_that_is_not_there(tmp_path):
         loader.load(tmp_path / "missing.py")
 
 
+@pytest.mark.parametrize("content", [b"# A page\n1st: read me", b"x = '\xff'", b"\0"])
+def test_a_file_that_is_not_pythons(tmp_path, content):
+    path = tmp_path / "page.md"
+    path.write_bytes(content)
+    with pytest.raises(ArgumentError, match=r"KERNEL must be a Python file, got 'page\.md': "):
+        loader.load(path)
+
+
 def test_a_file_runs_anew_and_leaves_no_name_behind(file):
     before, path = set(sys.modules), list(sys.path)
     first = loader.load(file)

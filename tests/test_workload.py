@@ -77,6 +77,9 @@ def test_the_example_runs_on_the_simulator_and_says_so(tmp_path):
         (["--device", "sim", "--size", "64", "64", "10"], 1, "a multiple of 8 float16 elements"),
         (["--size", "64", "64"], 2, "'--size' requires 3 arguments"),
         (["--size", "64", "64", "0"], 2, "0 is not in the range"),
+        (["--size", "64", "64", "99999999999"], 2, "99999999999 is not in the range"),
+        (["--device", "sim", "--size", "2147483647", "64", "1048576"], 1, "Unable to allocate"),
+        (["--device", "sim", "--size", "8", "8", "8", "--json", "/proc/no"], 1, "/proc/no"),
         (["--device", "tpu"], 2, "'tpu' is not one of"),
     ],
 )

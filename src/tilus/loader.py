@@ -25,12 +25,18 @@ def load(path: Path) -> ModuleType:
         raise ArgumentError("KERNEL", "a Python file", repr(str(path)), "Check the path.")
     path = path.resolve()
     linecache.checkcache(str(path))  # the frontend reads sources through linecache
+    try:
+        code = compile(path.read_bytes(), str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise ArgumentError(
+            "KERNEL", "a Python file", f"{path.name!r}: {error}", "Mend it."
+        ) from error
     module = ModuleType(f"tilus_kernel_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     sys.path.insert(0, str(path.parent))
     try:
-        exec(compile(path.read_text(), str(path), "exec"), vars(module))
+        exec(code, vars(module))
     finally:
         sys.path.remove(str(path.parent))
     return module

@@ -57,7 +57,7 @@ DEVICE = click.Option(
 )
 SIZE = click.Option(
     ["--size"],
-    type=click.IntRange(1),
+    type=click.IntRange(1, 2**31 - 1),
     nargs=3,
     metavar="M N K",
     help="The problem; K a multiple of 8, since TMA steps from row to row by 16 bytes.",
@@ -174,6 +174,9 @@ def start(program: click.Command) -> None:
         sys.exit(error.exit_code)
     except (TilusError, click.Abort) as error:
         click.echo(f"error: {error or 'interrupted'}", err=True)
+        sys.exit(1)
+    except (MemoryError, OSError) as error:  # too large a problem, a file that cannot be written
+        click.echo(f"error: {type(error).__name__}: {error}", err=True)
         sys.exit(1)
 
 

@@ -15,10 +15,10 @@ class Commands(click.Group):
     """Shows errors that are the user's to mend as a message, not as a traceback."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; exit with 1 on an error of ours."""
+        """Run the command; exit with 1 on an error of ours, or of what the machine has not got."""
         try:
             return super().invoke(ctx)
-        except TilusError as error:
+        except (TilusError, MemoryError, OSError) as error:
             click.echo(f"{type(error).__name__}: {error}", err=True)
             sys.exit(1)
 

@@ -34,7 +34,7 @@ DEFAULT = (256, 256, 256)
               help="Of a matrix product; 256 256 256 where nothing is said.")  # fmt: skip
 @click.option("--schedule", type=click.Choice(list(simulator.SCHEDULES)),
               help="Run under one schedule only, as to show a verdict again.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True,
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
               help="Chooses the input, and the order of a random schedule.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(0), default=20, show_default=True,
               help="Random schedules to judge by where there is no proof.")  # fmt: skip

@@ -91,6 +91,8 @@ class Calls(Expressions):
     def on_tiles(self, symbol: str, operands: Sequence[Any], node: ast.stmt | ast.expr) -> Any:
         if symbol in INSTEAD:
             raise LanguageError(f"'{symbol}' is no operator of register tiles; {INSTEAD[symbol]}")
+        if any(x is None for x in operands):
+            raise LanguageError(f"'{symbol}' takes register tiles and numbers, got None")
         name = self.naming[1] if self.naming[0] is node else ""
         return self.instruction(ir.implementing(symbol), [symbol, *operands], {}, node, name)
 

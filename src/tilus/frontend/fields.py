@@ -111,7 +111,7 @@ def found(value: Any) -> str:
 def remedy(rule: str, value: Any) -> str:
     """Return what to write instead, where that is plain, else \"\"."""
     first = value[0] if isinstance(value, tuple) and value else value
-    if hasattr(first, "__index__") and not isinstance(first, int | ir.Expr):
+    if hasattr(first, "__index__") and not isinstance(first, int | type | ir.Expr):
         return "; make Python integers of them: int(x)"
     if "a list" in rule and isinstance(value, int | ir.Expr):
         return "; write it in brackets: [x]"

@@ -172,6 +172,8 @@ class Range:
         self.unroll = 0 if isinstance(unroll, str) else unroll
 
 
+MOST_TURNS = 1 << 16
+"""Numbers of a ``range`` that Python counts through; each turn becomes code of its own."""
 INTEGERS = "integers (write a // b, or int(x))"
 
 
@@ -181,13 +183,16 @@ def counted(*bounds: Any) -> Range | range:
         return Range(*bounds)
     for x in bounds:
         require(hasattr(x, "__index__"), "the bounds of a range", INTEGERS, describe(x))
-    return range(*bounds)
+    turns = range(*bounds)
+    rule = f"over at most {MOST_TURNS} numbers, as each is traced; write self.range(...)"
+    require(not turns[MOST_TURNS:], "a range that is known", rule, turns)
+    return turns
 
 
-def loop_bound(value: object) -> ir.Expr:
+def loop_bound(value: object, what: str = "the bounds of a range") -> ir.Expr:
     """Return a bound of a loop as an integer expression."""
     good = value.dtype.is_integer if isinstance(value, ir.Expr) else type(value) is int
-    require(good, "the bounds of a range", INTEGERS, describe(value))
+    require(good, what, INTEGERS, describe(value))
     return ir.as_expr(value)  # type: ignore[arg-type]
 
 
@@ -224,7 +229,7 @@ class Attributes:
                 )
 
     def _block(self, value: Any) -> ir.Expr:
-        x = loop_bound(value)
+        x = loop_bound(value, "blocks")
         rule = (
             "made from compile-time values and kernel parameters, since the host computes the grid"
         )
