@@ -93,6 +93,9 @@ class Tensor:
     def get_device(self):
         return 1 if self.is_cuda else -1
 
+    def is_neg(self):
+        return False
+
 
 Tensor.__module__ = "torch"
 
@@ -132,6 +135,13 @@ class TestPyTorch:
             describe(tensor, "a")
         mode.is_grad_enabled = lambda: False
         assert describe(tensor, "a").dtype is float16
+
+    def test_the_negative_of_what_lies_in_memory(self):
+        """Such is the imaginary part of a conjugate."""
+        tensor = Tensor()
+        tensor.is_neg = lambda: True
+        with pytest.raises(ArgumentError, match=r"^a must be .* as it is read.*resolve_neg\(\)"):
+            describe(tensor, "a")
 
     def test_without_memory(self):
         def sparse():

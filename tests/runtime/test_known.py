@@ -47,6 +47,9 @@ class Alike:
     def data_ptr(self):
         return self.address
 
+    def is_neg(self):
+        return False
+
     def stride(self):
         return self.strides
 

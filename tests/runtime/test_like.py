@@ -25,6 +25,7 @@ OTHERS = {
     "the type of as many bits": lambda: tensor().view(torch.bfloat16),
     "the device": lambda: torch.zeros(8, 16, dtype=torch.float16, device="meta"),
     "that a gradient is wanted": lambda: tensor().requires_grad_(),
+    "the sign": lambda: torch._neg_view(tensor()),
     "the class": lambda: torch.nn.Parameter(tensor(), requires_grad=False),
 }
 

@@ -195,6 +195,7 @@ def forms(tensors: Sequence[Any]) -> list[tuple[object, ...]]:
             x.dtype,
             x.device,
             x.requires_grad and runtime.grad_enabled(),
+            x.is_neg(),
         )
         for x in tensors
     ]

@@ -106,6 +106,10 @@ def _describe_torch(tensor: Any, argument: str) -> Array:
         rule = "a tensor that needs no gradient, as kernels pass none on"
         remedy = "Pass its .detach(), or call under torch.no_grad()."
         raise ArgumentError(argument, rule, "one with requires_grad=True", remedy)
+    if tensor.is_neg():
+        rule = "a tensor that lies in memory as it is read"
+        remedy = "Pass its .resolve_neg()."
+        raise ArgumentError(argument, rule, "the negative of what lies there", remedy)
     dtype = _torch_dtype(tensor.dtype, argument)
     device = f"cuda:{tensor.get_device()}" if on_gpu else CPU
     strides = tuple(count * dtype.nbytes for count in strides)
