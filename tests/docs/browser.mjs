@@ -139,6 +139,7 @@ async function squeeze(page, fault) {
   const wide = await page.locator(".stepper").evaluate((box) => box.scrollWidth > box.clientWidth);
   if (wide) fault("stepper: it is wider than a small phone");
   await page.setViewportSize(size);
+  await page.evaluate(settled);
 }
 
 /** Runs in the page: whether it has this theme; it learns of paper with the next frame. */
