@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The question that PyTorch answers for us: whether tensors have the form of others."""
+"""The question that PyTorch answers for us: whether tensors have the form of others.
+
+It takes a PyTorch and no GPU; machines with one have both.
+"""
 
 import copy
 import gc
