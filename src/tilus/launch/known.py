@@ -82,7 +82,9 @@ class Known(Generic[T]):
     def begin(self) -> None:
         """Begin anew: an option has changed. Who is about to keep something still has the old
         place for it, where nobody will look."""
-        self.epoch, self.kept = option.epoch, dict[Key, Kept[T]]()
+        epoch = option.epoch
+        self.kept = dict[Key, Kept[T]]()
+        self.epoch = epoch  # now that nothing of an earlier one is found: other threads look, too
 
     def other(self, *args: Any, **kwargs: Any) -> T | None:
         """Find a call with arrays that are none of PyTorch."""
