@@ -97,6 +97,7 @@ class Script(Instructions):
     attrs: frontend.Attributes
     _launcher: Launcher
     _schedule: dict[str, Any]
+    _made: Callable[[], Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let a call of an instance launch what the class has written as ``__call__``."""
@@ -112,7 +113,13 @@ class Script(Instructions):
             return Tuned(cls, given)
         self = object.__new__(cls)
         self._launcher, self._schedule = launch.Launcher(frontend.kernel_function(cls)), given
+        self._made = functools.partial(cls, *args, **kwargs)
         return self
+
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        """Let a copy be a kernel made anew: what is compiled and prepared belongs to one process
+        and one kernel."""
+        return self._made, ()
 
     def __init__(self) -> None:
         """Take no schedule."""
@@ -208,6 +215,10 @@ class Tuned:
         known = kernel, kernel._launcher.prepare(kernel, call)
         self._known.keep(place, args, kwargs, call, known)
         return known
+
+    def __reduce__(self) -> tuple[type[Tuned], tuple[Any, ...]]:
+        """Let a copy choose for itself."""
+        return Tuned, (self.cls, self.given)
 
     def candidates(self) -> list[Script]:
         """Return a kernel for every schedule of the space, values given at construction kept."""

@@ -143,6 +143,15 @@ class TestPyTorch:
         with pytest.raises(ArgumentError, match=r"^a must be .* as it is read.*resolve_neg\(\)"):
             describe(tensor, "a")
 
+    def test_what_has_a_form_and_no_elements(self):
+        """Such are fake tensors, wrappers of other tensors, and those whose storage was freed."""
+        tensor = Tensor()
+        tensor.data_ptr = lambda: 0
+        with pytest.raises(ArgumentError, match=r"^a must be .* memory of its own.* at address 0"):
+            describe(tensor, "a")
+        tensor.shape = [0, 5]
+        assert describe(tensor, "a").shape == (0, 5)
+
     def test_without_memory(self):
         def sparse():
             raise RuntimeError("no storage")

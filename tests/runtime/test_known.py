@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that came before are launched at once, and never with what belongs to another call."""
 
+import copy
 import ctypes
 import gc
 import importlib
 import math
+import pickle
 import sys
 import threading
 import weakref
@@ -425,6 +427,44 @@ def test_a_tuned_kernel_knows_its_calls_too(gpu, torch, bound, monkeypatch):
     assert [len(asked), len(binding), len(gpu.launches)] == [1, 2, 4]
     assert kernel.schedule == {"unused": 1} and kernel.last_run.blocks == (1, 1, 1)
     assert gpu.launches[-1].arguments == (2 * A, 64, 64, 64, 64, 2 * A, C)
+
+
+# Copies, and one array twice
+
+
+def test_a_copy_is_a_kernel_of_its_own(gpu, torch):
+    """What is prepared for the driver cannot be copied, and no copy may launch what is not its."""
+    kernel = Copy()
+    kernel(*pair())
+    for made in (copy.copy(kernel), copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        made(*pair(a=2 * A))
+        assert gpu.launches[-1].arguments == (2 * A, 64, 64, 64, 64, 2 * A, C)
+        assert made._launcher is not kernel._launcher and made.schedule == kernel.schedule
+    opened = Open()
+    opened._known.kept[1] = kernel._launcher.known
+    for made in (copy.deepcopy(opened), pickle.loads(pickle.dumps(opened))):
+        assert (made.cls, made.given, made._known.kept) == (Open, {}, {})
+
+
+class Guards:
+    """PyTorch's comparison, to which the same tensor twice is never what it was."""
+
+    def __init__(self, *tensors, **dynamic):
+        self.shapes = [x.shape for x in tensors]
+
+    def check(self, *others):
+        return len(set(map(id, others))) == len(others) and self.shapes == [x.shape for x in others]
+
+
+def test_one_tensor_twice_is_known_too(gpu, torch, bound):
+    torch._C._dynamo = SimpleNamespace(guards=SimpleNamespace(TensorGuards=Guards))
+    kernel, a = Copy(), Tensor(A, (64, 64))
+    for _ in range(3):
+        kernel(64, 64, a, a)
+    assert len(bound) == 1 and len(gpu.launches) == 3
+    a.shape = (64, 128)
+    with pytest.raises(ArgumentError, match="a must be of shape"):
+        kernel(64, 64, a, a)
 
 
 # Products

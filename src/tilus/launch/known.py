@@ -179,7 +179,10 @@ def like(tensors: Sequence[Any]) -> Same:
     try:
         guards = sys.modules["torch"]._C._dynamo.guards.TensorGuards
         check: Same = guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        usable = check(*tensors)  # not where one tensor is there twice, to which it says no
     except (AttributeError, TypeError):
+        usable = False
+    if not usable:
         same = forms(tensors)
         return lambda *others: forms(others) == same
     if any(x.requires_grad for x in tensors):  # it does not ask whether PyTorch records now

@@ -110,6 +110,9 @@ def _describe_torch(tensor: Any, argument: str) -> Array:
         rule = "a tensor that lies in memory as it is read"
         remedy = "Pass its .resolve_neg()."
         raise ArgumentError(argument, rule, "the negative of what lies there", remedy)
+    if not address and 0 not in tensor.shape:  # freed, fake, or a wrapper of other tensors
+        rule, remedy = "a tensor with memory of its own", "Pass the tensor that holds the elements."
+        raise ArgumentError(argument, rule, f"a {type(tensor).__name__} at address 0", remedy)
     dtype = _torch_dtype(tensor.dtype, argument)
     device = f"cuda:{tensor.get_device()}" if on_gpu else CPU
     strides = tuple(count * dtype.nbytes for count in strides)
