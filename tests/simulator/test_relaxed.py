@@ -123,6 +123,52 @@ def test_what_no_arrival_would_have_released_a_relaxed_one_is_not_blamed_for():
     assert missing.startswith("no mbarrier or sync() leads from the load_shared")
 
 
+class Visit(tilus.Script):
+    """Block 0 reads a tile of block 1, or writes it, and says so; then block 1 ends."""
+
+    def __init__(self, sem, *, sync=True, writes=False):
+        self.sem, self.meet, self.writes = sem, sync, writes
+
+    def __call__(self, y_ptr: ~float32):
+        self.attrs.blocks = self.attrs.cluster_blocks = 2
+        self.attrs.warps = 4
+        gy = self.global_view(y_ptr, dtype=float32, shape=[ROWS, 64])
+        box = self.shared_tensor(dtype=float32, shape=[ROWS, 64])
+        done = self.mbarrier.alloc(1)
+        nothing = self.register_tensor(dtype=float32, shape=[ROWS, 64], init=0)
+        self.store_shared(box, nothing)
+        self.cluster.sync()
+        there = self.cluster.map_shared_addr(box, rank=1)
+        if self.cluster.blockRank == 1:
+            self.mbarrier.wait(done, phase=0, scope="cluster")
+        else:
+            if self.writes:
+                self.store_shared(there, nothing)
+            else:
+                self.store_global(gy, self.load_shared(there), offsets=[0, 0])
+            if self.meet:
+                self.sync()
+            with self.single_thread():
+                self.mbarrier.arrive_remote(done, rank=1, sem=self.sem)
+
+
+@pytest.mark.parametrize(
+    "sem, options, verdict",
+    [
+        ("release", {}, None),
+        ("relaxed", {}, None),
+        ("relaxed", {"sync": False}, "race"),
+        ("release", {"writes": True}, None),
+        ("relaxed", {"writes": True}, "race"),
+    ],
+)
+def test_a_block_may_end_once_reads_of_its_memory_are_over(sem, options, verdict):
+    y = np.zeros(ROWS * 64, np.float32)
+    found = simulator.judge(Visit(sem, **options).lower(), {"y_ptr": y})
+    assert found.verdict == verdict, found.message
+    assert verdict is None or "may end while" in found.message
+
+
 LONE = [ir.Threads(i, 1) for i in range(3)]
 
 

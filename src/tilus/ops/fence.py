@@ -14,7 +14,7 @@ class proxy_async(Instruction):
 
     It speaks for the thread that says it and for what that thread has done: every thread that wrote
     what an engine will read says it, and then comes to the barrier that orders both. It speaks for
-    the block's own shared memory, not for what was written to another block's.
+    the block's own shared memory, not for what was written to another block's or to device memory.
 
     NumPy: none
     PTX:   fence.proxy.async

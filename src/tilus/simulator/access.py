@@ -147,6 +147,8 @@ class Access:
     def _unfenced(self, earlier: Access) -> str | None:
         """Return what is missing between a write by threads and this access by an engine."""
         first, second = earlier.agent, self.agent
+        if isinstance(self.tensor, ir.GlobalTensor):
+            return f"fence.proxy_async orders no write to device memory before {second.noun}"
         if earlier.home:
             return f"fence.proxy_async orders no write to another block before {second.noun}"
         if first.mark.fenced(second.clock):

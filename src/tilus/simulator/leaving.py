@@ -38,8 +38,9 @@ def check_bytes(machine: BlockMachine) -> None:
 def check_visits(machine: BlockMachine) -> None:
     """Refuse a peer's access of this block's memory or barriers that may come after its end."""
     known = machine.knowledge()
-    for agent, signal in machine.visited:
-        if not agent.mark.known(known) and not signal.known(known):
+    for agent, signal, read in machine.visited:
+        past = known.over if read else known
+        if not agent.mark.known(past) and not signal.known(past):
             missing = f"block {machine.block} does not wait for {agent.noun} before it ends"
             signals = f", to signal {' or '.join(agent.signals)}" if agent.signals else ""
             message = (

@@ -60,8 +60,9 @@ class BlockMachine:
         self.engines = Engines()
         self.barriers: dict[ir.BarrierArray, list[MBarrier]] = {}
         self.initialised: dict[ir.BarrierArray, Mark] = {}
-        self.visited: list[tuple[Agent, Mark]] = []
-        """Agents of peers that came to this block's memory or barriers, and how it may hear so."""
+        self.visited: list[tuple[Agent, Mark, bool]] = []
+        """Agents of peers that came to this block's memory or barriers, how it may hear so, and
+        whether they only read: then it is enough that they are over."""
         self.threads: ir.Threads
         self.group: ThreadGroup
         self.location: Location
@@ -258,7 +259,7 @@ class BlockMachine:
         """Check and remember an access of this block's shared memory by ``actor``."""
         if actor is not self:
             self._check_begun(actor, access.agent)
-            self.visited.append((access.agent, access.agent.mark))
+            self.visited.append((access.agent, access.agent.mark, access.kind == "read"))
             access = replace(access, home=self.block)
         tensor = access.tensor
         assert isinstance(tensor, ir.SharedTensor)
@@ -425,7 +426,7 @@ class BlockMachine:
         """Remember that another block must be there as long as its barrier is signalled."""
         home = self._peer(rank)
         if home is not self:
-            home.visited.append((replace(self.agent, signals=(target.label,)), signal))
+            home.visited.append((replace(self.agent, signals=(target.label,)), signal, False))
 
     def _barrier(self, barrier: ir.Barrier, rank: int | None = None) -> MBarrier:
         array, index, home = barrier.array, int(self.value(barrier.index)), self._peer(rank)
