@@ -127,6 +127,19 @@ def test_a_parameter_may_have_any_name():
     assert key == (int, 3, np.ndarray, describe(x, "x").key, float, -0.0, -1.0)
 
 
+@kernels.script
+def odd(self, _known: int32, _option: int32, _describe: float32, _found: int32, _: ~float32):
+    self.attrs.blocks, self.attrs.warps = 1, 1
+    self.put(self.global_view(_, dtype=float32, shape=[1]), 0, _describe)
+
+
+def test_calls_are_known_whatever_parameters_are_called(gpu, torch, bound):
+    gpu.read, memory = None, DeviceArray((1,), float32)
+    for _ in range(2):
+        odd(1, 2, 3.0, 4, memory)
+    assert len(bound) == 1 and len(gpu.launches) == 2
+
+
 def test_names_and_places_are_the_same_call(gpu, torch, bound):
     kernel, (m, k, a, c) = Copy(), pair()
     kernel(m, k, a, c)

@@ -30,26 +30,27 @@ Same = Callable[..., bool]
 
 TENSOR = "{0}.data_ptr()"
 """Where a tensor of PyTorch lies; its form is compared apart."""
-ARRAY = "{0}.__class__, _describe({0}, '').key"
+ARRAY = "{0}.__class__, {_}describe({0}, '').key"
 """Where any other array lies, and its form."""
 NUMBER = "{0}.__class__, {0}"
-REAL = "{0}.__class__, {0}, _copysign(1.0, {0})"
+REAL = "{0}.__class__, {0}, {_}copysign(1.0, {0})"
 """0.0 and -0.0 are equal, and not the same."""
 
 FIND = """
 def find({signature}):
-    if _option.epoch is not _known.epoch:
-        _known.begin()
+    if {_}option.epoch is not {_}known.epoch:
+        {_}known.begin()
     try:
-        _found = _known.kept.get(({key}))
-        return _found.made if _found is not None and _found.same({arrays}) else None
+        {_}found = {_}known.kept.get(({key}))
+        return {_}found.made if {_}found is not None and {_}found.same({arrays}) else None
     except Exception:
-        return _known.other({arguments})
+        return {_}known.other({arguments})
 """
 """Finds what was made for a call, None where there is nothing.
 
 It is written out for the kernel: a loop over the arguments takes twice as long, and this is most of
-what a call costs before the driver has it. Names of its own begin as no parameter's name does.
+what a call costs before the driver has it. ``{_}``, which names of its own begin with, is longer
+than any parameter's name.
 """
 READ = """
 def read({signature}):
@@ -115,7 +116,7 @@ class Known(Generic[T]):
     @functools.cached_property
     def find(self) -> Callable[..., T | None]:
         """Return what finds calls, with the kernel's own signature."""
-        return written(self._function, FIND, TENSOR, _known=self)
+        return written(self._function, FIND, TENSOR, known=self)
 
     @functools.cached_property
     def _tensors(self) -> Callable[..., Key]:
@@ -130,15 +131,18 @@ def written(function: FunctionType, text: str, array: str, **names: Any) -> Call
     """Return a function with a kernel's own signature and defaults, written by filling in ``text``:
     with the key of its arguments, and the arguments, all and the arrays alone."""
     code, own = function.__code__, parameters(function)
+    _ = "_" * (1 + max((len(p.name) for p in own), default=0))
     by_place = code.co_varnames[1 : code.co_argcount]
     by_name = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     filled = text.format(
+        _=_,
         signature=", ".join((*by_place, *(["*"] if by_name else []), *by_name)),
-        key="".join(f"{form(p, array).format(p.name)}, " for p in own),
+        key="".join(f"{form(p, array).format(p.name, _=_)}, " for p in own),
         arguments=", ".join((*by_place, *(f"{name}={name}" for name in by_name))),
         arrays=", ".join(p.name for p in own if isinstance(p.type, PointerType)),
     )
-    tools = {"_option": option, "_describe": runtime.describe, "_copysign": math.copysign, **names}
+    names |= {"option": option, "describe": runtime.describe, "copysign": math.copysign}
+    tools = {_ + name: tool for name, tool in names.items()}
     exec(filled, tools)
     made: FunctionType = tools[text.split("(")[0].split()[1]]
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
