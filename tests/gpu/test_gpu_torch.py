@@ -49,6 +49,13 @@ def test_what_makes_a_tensor_another_one(other, place):
     assert forms(pair) != forms([tensor(), tensor()])
 
 
+def test_a_tensor_that_is_there_twice():
+    """PyTorch's own question says no to it, even of itself."""
+    x, y = tensor(), tensor()
+    same = like([x, x])
+    assert same(x, x) and same(x, y) and not same(x, y[:4])
+
+
 def test_a_tensor_that_changes_in_place():
     x = tensor()
     same = like([x])
