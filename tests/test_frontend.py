@@ -445,7 +445,7 @@ class Helped(Probe):
 def test_methods_of_the_script_are_inlined():
     kernel = Helped(scale=3)
     assert "kernels._use(x=((n * 3) * 3))" in show(frontend.trace(kernel, {}))
-    assert vars(kernel).keys() == {"scale", "_launcher", "_schedule"}
+    assert vars(kernel).keys() == {"scale", "_launcher", "_schedule", "_made"}
 
 
 def test_launch_attributes():

@@ -64,6 +64,30 @@ def test_runs_on_each_backend(backend, m, n):
     assert np.isnan(memory[outside]).all()
 
 
+class Ones(Fill):
+    """Leaves the program to the class it comes from; its numbers are given by name."""
+
+    def __init__(self):
+        super().__init__(1.0)
+
+    def __call__(self, c: ~float32, *, m: int32, n: int):
+        super().__call__(m, n, n, c)
+
+
+def test_a_kernel_may_call_the_one_it_comes_from(device):
+    device("sim")
+    c = nan(33, 64)
+    Ones()(c, m=33, n=64)
+    assert (c == 1).all()
+
+
+def test_what_is_to_be_named_is_refused_by_place(device):
+    device("sim")
+    message = "a call must be of at most 1 arguments by place, Ones(c, m, n), got 2. Pass the other"
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        Ones()(nan(33, 64), 33, n=64)
+
+
 def test_last_run_says_where_and_what(backend):
     kernel = Fill(1.0)
     assert kernel.last_run is None

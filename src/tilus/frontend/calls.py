@@ -49,7 +49,7 @@ class Calls(Expressions):
         if isinstance(callee, type) and issubclass(callee, Inlined):
             return self.construct(callee, args, kwargs, node)
         if isinstance(callee, MethodType) and isinstance(callee.__self__, Inlined):
-            return self.inline(callee.__func__, [callee.__self__, *args], kwargs, node)
+            return self.inline(as_written(callee), [callee.__self__, *args], kwargs, node)
         return self.native(callee, args, kwargs, node)
 
     def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
@@ -169,6 +169,13 @@ class Calls(Expressions):
     def under_control_flow(self) -> bool:
         """Return whether the current code depends on run-time loops, conditions or groups."""
         return len(self.builder.scopes) > 1
+
+
+def as_written(method: MethodType) -> Any:
+    """Return the function of a method; of a kernel, as in ``super().__call__``, not the launcher
+    but what its author wrote."""
+    function = method.__func__
+    return inspect.unwrap(function) if function.__name__ == "__call__" else function
 
 
 def plain(callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -68,9 +68,12 @@ def match(
     own = parameters(function)
     names = [p.name for p in own]
     form = f"{function.__qualname__.removesuffix('.__call__')}({', '.join(names)})"
-    if len(args) > len(own):
-        rule = f"of at most {len(own)} arguments, {form}"
-        raise ArgumentError("a call", rule, len(args), "Leave the others out.")
+    by_place = function.__code__.co_argcount - 1
+    if len(args) > by_place:
+        how = "" if by_place == len(own) else " by place"
+        rule = f"of at most {by_place} arguments{how}, {form}"
+        remedy = "Pass the others by name." if how else "Leave the others out."
+        raise ArgumentError("a call", rule, len(args), remedy)
     values = dict(zip(names, args, strict=False))
     for key, value in kwargs.items():
         if key not in names:
