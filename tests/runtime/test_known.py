@@ -140,6 +140,12 @@ def test_calls_are_known_whatever_parameters_are_called(gpu, torch, bound):
     assert len(bound) == 1 and len(gpu.launches) == 2
 
 
+def test_what_finds_calls_is_written_once_for_all_schedules():
+    one, other = (Known(Copy.__call__.__wrapped__) for _ in range(2))
+    assert one.find.__func__ is other.find.__func__
+    assert (one.find.__self__, other.find.__self__) == (one, other)
+
+
 def test_names_and_places_are_the_same_call(gpu, torch, bound):
     kernel, (m, k, a, c) = Copy(), pair()
     kernel(m, k, a, c)

@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, Generic, TypeVar
 
 from tilus import runtime
@@ -37,7 +37,7 @@ REAL = "{0}.__class__, {0}, {_}copysign(1.0, {0})"
 """0.0 and -0.0 are equal, and not the same."""
 
 FIND = """
-def find({signature}):
+def find({_}known, {signature}):
     if {_}option.epoch is not {_}known.epoch:
         {_}known.begin()
     try:
@@ -116,7 +116,7 @@ class Known(Generic[T]):
     @functools.cached_property
     def find(self) -> Callable[..., T | None]:
         """Return what finds calls, with the kernel's own signature."""
-        return written(self._function, FIND, TENSOR, known=self)
+        return MethodType(written(self._function, FIND, TENSOR), self)
 
     @functools.cached_property
     def _tensors(self) -> Callable[..., Key]:
@@ -127,7 +127,8 @@ class Known(Generic[T]):
         return written(self._function, READ, ARRAY)
 
 
-def written(function: FunctionType, text: str, array: str, **names: Any) -> Callable[..., Any]:
+@functools.lru_cache(maxsize=256)
+def written(function: FunctionType, text: str, array: str) -> Callable[..., Any]:
     """Return a function with a kernel's own signature and defaults, written by filling in ``text``:
     with the key of its arguments, and the arguments, all and the arrays alone."""
     code, own = function.__code__, parameters(function)
@@ -141,8 +142,8 @@ def written(function: FunctionType, text: str, array: str, **names: Any) -> Call
         arguments=", ".join((*by_place, *(f"{name}={name}" for name in by_name))),
         arrays=", ".join(p.name for p in own if isinstance(p.type, PointerType)),
     )
-    names |= {"option": option, "describe": runtime.describe, "copysign": math.copysign}
-    tools = {_ + name: tool for name, tool in names.items()}
+    names = {"option": option, "describe": runtime.describe, "copysign": math.copysign}
+    tools: dict[str, Any] = {_ + name: tool for name, tool in names.items()}
     exec(filled, tools)
     made: FunctionType = tools[text.split("(")[0].split()[1]]
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
