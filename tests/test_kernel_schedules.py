@@ -75,7 +75,7 @@ def test_what_is_clearly_faster_than_all_of_the_table_is_taken():
     known, beside = table.measured(), 0
     for size in GRID:
         chosen = known.choose(size)
-        best = next(s for s in ranked(size) if table.kind(s) in known.kinds)
+        best = next(s for s in ranked(size) if s.kind in known.kinds)
         assert predicted_us(chosen, size) <= table.CLEARLY * predicted_us(best, size)
         beside += chosen not in known.rows.values()
     assert 0 < beside < len(GRID) / 2
@@ -86,10 +86,10 @@ def test_what_is_clearly_faster_than_all_of_the_table_is_taken():
 def test_no_kind_is_taken_beside_the_table_that_nobody_measured():
     size, alone = (64, 64, 16384), Schedule(64, 80, 8, consumers=1)
     rows = {(128, 7168, 16384): alone}
-    kinds = frozenset([table.kind(alone), table.kind(replace(alone, split_k=2))])
+    kinds = frozenset([alone.kind, replace(alone, split_k=2).kind])
     assert table.Table(rows, {}, {}).choose(size) == alone
-    assert table.Table(rows, {}, {}, kinds - {table.kind(alone)}).choose(size).split_k == 16
-    assert table.Table({}, {}, {}, {table.kind(alone)}).choose(size).split_k == 1
+    assert table.Table(rows, {}, {}, kinds - {alone.kind}).choose(size).split_k == 16
+    assert table.Table({}, {}, {}, {alone.kind}).choose(size).split_k == 1
     assert EMPTY.choose(size).split_k == 16
 
 
@@ -137,7 +137,7 @@ def test_a_table_comes_back_from_its_file_and_says_which_kernel_changed():
     text = json.dumps({"rows": [row], "machine": {"gpu": "x"}, "sources": table.hashes()})
     found = table.Table.of(json.loads(text))
     assert found.rows == {(1, 2, 3): WIDE} and not found.changed()
-    assert found.kinds == {table.kind(WIDE), table.kind(replace(SPLIT, num_stages=2, split_k=9))}
+    assert found.kinds == {WIDE.kind, replace(SPLIT, num_stages=2, split_k=9).kind}
     assert replace(found, sources={"product.py": "0"}).changed() == ("product.py",)
 
 

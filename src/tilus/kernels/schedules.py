@@ -119,6 +119,12 @@ class Schedule:
         return 1 if self.turns else self.consumers
 
     @property
+    def kind(self) -> Schedule:
+        """What is common to schedules that differ in sizes, not in what the kernel does."""
+        parts = min(self.split_k, 2)
+        return replace(self, block_n=0, num_stages=0, num_blocks=0, group_m=0, split_k=parts)
+
+    @property
     def pairs(self) -> bool:
         """Whether it is one of blocks in pairs."""
         alike = (self.cluster, self.consumers, self.split_k, self.num_blocks % 2) == (2, 2, 1, 0)
@@ -209,11 +215,10 @@ def ranked(size: Size, order: Order = USUAL) -> list[Schedule]:
 def shortlist(size: Size, count: int, order: Order = USUAL) -> list[Schedule]:
     """Return the ``count`` schedules that are worth measuring: the best ones, of several kinds."""
     chosen: list[Schedule] = []
-    kinds: Counter[tuple[object, ...]] = Counter()
+    kinds: Counter[Schedule] = Counter()
     for s in ranked(size, order):
-        kind = (s.block_m, s.consumers, s.swapped, s.turns, s.split_k > 1, s.cluster)
-        if kinds[kind] < OF_A_KIND and len(chosen) < count:
-            kinds[kind] += 1
+        if kinds[s.kind] < OF_A_KIND and len(chosen) < count:
+            kinds[s.kind] += 1
             chosen.append(s)
     return chosen
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Table:
             (row["m"], row["n"], row["k"]): Schedule.of(row["schedule"]) for row in data["rows"]
         }
         tried = (Schedule.of(t["schedule"]) for row in data["rows"] for t in row["tried"])
-        kinds = frozenset(map(kind, (*rows.values(), *tried)))
+        kinds = frozenset(s.kind for s in (*rows.values(), *tried))
         return cls(rows, data["machine"], data["sources"], kinds)
 
     def choose(self, size: Size, order: Order = USUAL) -> Schedule | None:
@@ -54,7 +54,7 @@ class Table:
         if known and known.fits(size, order):
             return known
         thought_of = ranked(size, order)
-        first = next((s for s in thought_of if kind(s) in self.kinds), None)
+        first = next((s for s in thought_of if s.kind in self.kinds), None)
         fit = [(s, at) for at, s in self.rows.items() if s.fits(size, order)]
         if fit:
             best, _ = min(fit, key=lambda x: (predicted_us(x[0], size), distance(x[1], size)))
@@ -65,12 +65,6 @@ class Table:
     def changed(self) -> tuple[str, ...]:
         """Return the kernels that are no longer what was measured."""
         return tuple(name for name, sha in self.sources.items() if hashes()[name] != sha)
-
-
-def kind(schedule: Schedule) -> Schedule:
-    """Return what is common to schedules that differ in sizes, not in what the kernel does."""
-    parts = min(schedule.split_k, 2)
-    return replace(schedule, block_n=0, num_stages=0, num_blocks=0, group_m=0, split_k=parts)
 
 
 def hashes() -> dict[str, str]:
