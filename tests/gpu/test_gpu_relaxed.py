@@ -55,11 +55,11 @@ def test_every_run_is_exact(gpu, stages, slow):
     a, b = (rng.integers(-1, 2, (rows, k)).astype(np.float16) for rows in (m, n))
     want = (a.astype(np.float32) @ b.T.astype(np.float32)).astype(np.float16)
     kernel = Uneven(slow, stages)
-    left, right = DeviceArray.from_numpy(a.reshape(-1)), DeviceArray.from_numpy(b.reshape(-1))
+    left, right = DeviceArray.from_numpy(a), DeviceArray.from_numpy(b)
     memory = DeviceArray((m * n + 2 * GUARD,), float16)
     for run in range(RUNS):
         memory.fill_bytes(0xFF)
-        kernel(m, n, k, left, right, memory.view((m * n,), offset=2 * GUARD))
+        kernel(m, n, k, left, right, memory.view((m, n), offset=2 * GUARD))
         after = memory.to_numpy()
         np.testing.assert_array_equal(after[GUARD:-GUARD].reshape(m, n), want, f"run {run}")
         assert np.isnan(after[:GUARD]).all() and np.isnan(after[-GUARD:]).all()

@@ -36,14 +36,14 @@ LEAST_STEPS = 6
 # group multiplies) and the launch of a sum take. Fitted to what the schedules of schedules.json
 # took on an H200: a test holds them to it.
 MFLOP = 6.2
-L2_MBYTES = 18.4
+L2_MBYTES = 17.5
 DRAM_MBYTES = 3.9
 LAUNCH_US, TILE_US, TURNS_US, SUMS_US = 2.5, 1.0, 0.2, 3.3
 NARROWEST = 48  # columns that a product of WGMMA takes time for at least
-UNEVEN = 3.3
+UNEVEN = 3.0
 """How much longer rows take to come that begin between lines of the cache: as at K = 2008.
 
-Those that a block asks for are counted, not those that another one sends it: not measured yet.
+Those that a block asks for are counted, not those that another one sends it.
 """
 LINE = 64  # elements
 
