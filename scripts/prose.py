@@ -7,8 +7,11 @@ python scripts/prose.py [FILE ...]      without files: every page and the README
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
+
+import click
+
+from tilus.workload import start
 
 ROOT = Path(__file__).parent.parent
 UNIT = r"(?:[TGP]?FLOPS?(?:/s)?|[GT]B/s|ms|µs|us|ns|%|percent|[x×] ?cuBLAS|times cuBLAS)"
@@ -39,4 +42,5 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    FILES = click.Argument(["names"], nargs=-1, type=click.Path(exists=True, dir_okay=False))
+    start(click.Command("prose", params=[FILES], callback=main, help=main.__doc__))

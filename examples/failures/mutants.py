@@ -11,7 +11,6 @@ hunks must stand in the kernel exactly once, context and all.
 from __future__ import annotations
 
 import hashlib
-import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from tilus import Script, compiler, ir, loader, simulator
@@ -28,6 +28,7 @@ from tilus.cli.kernels import constants
 from tilus.cli.simulate import make_arrays
 from tilus.errors import LanguageError, Location, TilusError
 from tilus.launch.backends import memory
+from tilus.workload import start
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
@@ -299,4 +300,5 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    MUTANT = click.Argument(["words"], nargs=-1, type=click.Choice(list(mutants())))
+    start(click.Command("mutants", params=[MUTANT], callback=main, help=main.__doc__))

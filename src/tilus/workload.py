@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
@@ -166,18 +166,38 @@ def main(script: Any, version: str) -> None:
 
 
 def start(program: click.Command) -> None:
-    """Run a command; errors of the user are told in a few lines and become a status."""
+    """Run a command; exit with its status where that is other than 0."""
+    if code := status(program):
+        sys.exit(code)
+
+
+def status(program: click.Command, words: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status: what it returns, if anything.
+
+    Errors of the user, and of what the machine has not got, are told in a few lines. ``words``: of
+    the command line; None: this process's own.
+    """
     try:
-        program.main(standalone_mode=False)
+        return int(program.main(words, standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (TilusError, click.Abort) as error:
         click.echo(f"error: {error or 'interrupted'}", err=True)
-        sys.exit(1)
     except (MemoryError, OSError) as error:  # too large a problem, a file that cannot be written
         click.echo(f"error: {type(error).__name__}: {error}", err=True)
-        sys.exit(1)
+    return 1
+
+
+def on_record(work: Callable[[str], int], path: Path, text: str | None) -> click.Command:
+    """Return the command of a script whose only argument is a record, by default at ``path``.
+
+    ``work`` returns the exit status. ``text`` is the script's docstring; what it indents stays as
+    it is.
+    """
+    record = click.Argument(["path"], type=click.Path(dir_okay=False), default=str(path))
+    shown = (text or "").replace("\n\n    ", "\n\n\b\n    ")
+    return click.Command(work.__module__, params=[record], callback=work, help=shown)
 
 
 def command(script: Any, version: str) -> click.Command:
