@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from tilus import ir
 from tilus.errors import ArgumentError, SimulationError
 from tilus.ir import Event
+from tilus.simulator.acting import Cluster
 from tilus.simulator.group import Block, ThreadGroup
 from tilus.simulator.log import Log
-from tilus.simulator.machine import BlockMachine, Cluster
+from tilus.simulator.machine import BlockMachine
 from tilus.simulator.memory import GlobalMemory, written_units
 from tilus.simulator.schedule import SCHEDULES, Schedule
 from tilus.simulator.scheduler import Scheduler

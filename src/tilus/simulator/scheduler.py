@@ -9,10 +9,10 @@ from typing import NoReturn
 from tilus import ir
 from tilus.errors import SimulationError
 from tilus.simulator import leaving
+from tilus.simulator.acting import Cluster
 from tilus.simulator.engines import Effect, EffectWait
 from tilus.simulator.group import ThreadGroup
 from tilus.simulator.interpreter import JOIN, Interpreter
-from tilus.simulator.machine import Cluster
 from tilus.simulator.schedule import Schedule
 
 Move = ThreadGroup | Effect
