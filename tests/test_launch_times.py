@@ -29,6 +29,7 @@ def times(monkeypatch):
     monkeypatch.setattr(module, "metadata", SimpleNamespace(version=lambda name: f"{name} 1"))
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter_ns=lambda: world.now))
     monkeypatch.setattr(runtime, "require_gpu", lambda: H200)
+    monkeypatch.setattr(module, "settle", lambda: world.log.append("settle") or {0: 1.5, 3: 0.5})
     monkeypatch.setattr(module, "CALLS", 5)
     monkeypatch.setattr(module, "ROUNDS", 3)
     return world
@@ -40,6 +41,7 @@ def test_the_record_has_times_method_and_sources(times, tmp_path, capsys):
     assert made["us"] == {"tilus": [4.0] * 3, "tilus_matmul": [5.9] * 3}
     assert made["environment"]["gpu"] == "Fake H200" and made["processor"]
     assert made["libraries"]["triton"] == "triton 1"
+    assert made["idle_loop_us"] == {"0": 1.5, "3": 0.5}
     path = made["sources"]["path"]
     assert {"src/tilus/script.py", "src/tilus/launch/known.py"} < path.keys()
     assert all(len(sha) == 64 for sha in path.values())
@@ -51,7 +53,16 @@ def test_the_record_has_times_method_and_sources(times, tmp_path, capsys):
 def test_callers_take_turns_on_an_idle_gpu(times, tmp_path):
     times.module.main(str(tmp_path / "launch.json"))
     turn = [x for name in times.cost for x in ("wait", *[name] * 5, "wait")]
-    assert times.log == turn * 4
+    assert times.log == ["settle", *turn * 4]
+
+
+def test_the_least_busy_processor_is_taken(monkeypatch):
+    module, where = load("launch-times"), [{4, 6, 7}]
+    us = {4: 900.0, 6: 400.0, 7: 450.0}
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: where[-1])
+    monkeypatch.setattr(module.os, "sched_setaffinity", lambda pid, cpus: where.append(cpus))
+    monkeypatch.setattr(module, "idle_loop", lambda: us[next(iter(where[-1]))])
+    assert module.settle() == us and where[-1] == {6}
 
 
 def test_a_call_that_takes_too_long_fails(times, tmp_path):

@@ -8,14 +8,14 @@ from tests.runtime.fake_driver import H200, FakeDriver
 
 import tilus
 from tilus import runtime
-from tilus.runtime import arrays, driver, launch, mapped, stream, tensor_map
+from tilus.runtime import arrays, driver, graph, launch, mapped, stream, tensor_map
 
 
 @pytest.fixture
 def fake(monkeypatch):
     """A fake driver with one fake H200."""
     made = FakeDriver()
-    for module in (arrays, driver, launch, mapped, stream, tensor_map):
+    for module in (arrays, driver, graph, launch, mapped, stream, tensor_map):
         monkeypatch.setattr(module, "binding", lambda: made)
     monkeypatch.setattr(launch, "gpus", lambda: (H200,))
     driver.primary_context.cache_clear()

@@ -29,8 +29,13 @@ class FakeDriver:
         self.launches: list[SimpleNamespace] = []
         self.calls: list[str] = []
         self.mode = real.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
-        self.modes: list[real.CUstreamCaptureMode] = []  # in which memory was allocated
+        self.modes: list[
+            real.CUstreamCaptureMode
+        ] = []  # when memory was allocated, or a graph made
         self.active_clusters = 66
+        self.captured: set[int] = set()  # streams
+        self.graphs: dict[int, list[SimpleNamespace]] = {}  # by the stream they are captured from
+        self.executables = 0  # how many there are
 
     def __getattr__(self, name):
         if name.startswith("cu") and hasattr(type(self), f"_{name}"):
@@ -134,9 +139,48 @@ class FakeDriver:
             function=int(function),
             pointers=pointers,
             context=self.current[-1],
+            graph=False,
         )
+        self._run(launch, self.graphs.get(launch.stream, self.launches))
+        return ()
+
+    def _run(self, launch, place):
         launch.arguments = self.read(launch) if self.read else None
-        self.launches.append(launch)
+        place.append(launch)
+
+    def _cuStreamCreate(self, flags):
+        return real.CUstream(0x9000 + len(self.calls))
+
+    def _cuStreamDestroy(self, stream):
+        self.graphs.pop(int(stream), None)
+        return ()
+
+    def _cuStreamIsCapturing(self, stream):
+        return real.CUstreamCaptureStatus(int(stream) in self.captured)
+
+    def _cuStreamBeginCapture(self, stream, mode):
+        self.graphs[int(stream)] = []
+        return ()
+
+    def _cuStreamEndCapture(self, stream):
+        return self.graphs.pop(int(stream))
+
+    def _cuGraphInstantiate(self, graph, flags):
+        self.modes.append(self.mode)
+        self.executables += 1
+        return tuple(graph)  # as many values as kernels: one
+
+    def _cuGraphDestroy(self, graph):
+        return ()
+
+    def _cuGraphExecDestroy(self, executable):
+        self.executables -= 1
+        return ()
+
+    def _cuGraphLaunch(self, launch, stream):
+        """Run what was captured in the place and the context where it is launched."""
+        here = {"stream": int(stream), "context": self.current[-1], "graph": True}
+        self._run(SimpleNamespace(**(vars(launch) | here)), self.launches)
         return ()
 
     #: Reads a launch's arguments while they are there, as a kernel would; set by the test.

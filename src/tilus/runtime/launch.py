@@ -6,16 +6,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilus.dtypes import DType
-from tilus.errors import ArgumentError
+from tilus.errors import ArgumentError, DeviceError
 from tilus.ir import check_clusters
 from tilus.runtime.device import Gpu, gpus
 from tilus.runtime.driver import binding, check, core, device_errors, on, primary_context
-from tilus.runtime.stream import stream_handle
+from tilus.runtime.graph import Graph
+from tilus.runtime.stream import NEVER_CAPTURED, captured, stream_handle
 from tilus.runtime.tensor_map import TensorMap
 
 #: Largest grid, in blocks along x, y and z.
@@ -147,7 +150,8 @@ class Launch:
 class Ready:
     """One launch with all its arguments: queued any number of times, on any stream.
 
-    Nothing of it changes after it was made, so threads may share it without a lock.
+    The second time on a stream, a CUDA graph is made of it, which is what the third one queues.
+    Threads may share it.
     """
 
     STREAMS = 64
@@ -162,11 +166,13 @@ class Ready:
     ) -> None:
         self._launch, self._grid, self._arguments = launch, grid, arguments
         self._stream, self._result = current, result
-        # Looked up once: a call takes a few microseconds in all, and every lookup is a part of it.
-        self._current, self._enqueue = binding().cuCtxGetCurrent, binding().cuLaunchKernelEx
-        self._handle, self._pointers = launch.handle, arguments.address
-        self._context = int(launch.context)
         self._configs: dict[int, Any] = {}
+        self._graphs: dict[int, Graph | None] = {}
+        # Looked up once: a call takes a few microseconds in all, and every lookup is a part of it.
+        driver = binding()
+        self._current, self._enqueue = driver.cuCtxGetCurrent, driver.cuGraphLaunch
+        self._capturing = driver.cuStreamIsCapturing  # status and answer, both 0 where it is not
+        self._context, self._lock = int(launch.context), threading.Lock()
 
     def __call__(self, stream: object = None) -> Any:
         """Queue the launch on ``stream`` and return; errors of the kernel come later.
@@ -175,29 +181,55 @@ class Ready:
         for.
         """
         handle = self._stream() if stream is None else stream_handle(stream, (), 0)
-        config = self._configs.get(handle) or self._config(handle)
-        if int(self._current()[1]) == self._context:
-            result = self._enqueue(config, self._handle, self._pointers, 0)
-        else:
-            result = self._elsewhere(config)
+        graph = self._graphs.get(handle)
+        if (
+            graph is None
+            or int(self._current()[1]) != self._context  # or it would run on that one's stream 0
+            or (handle not in NEVER_CAPTURED and any(self._capturing(graph.stream)))
+        ):
+            self._directly(handle)
+            return self._result
+        with self._lock:
+            result = self._enqueue(graph.executable, graph.stream)
         if result[0]:
             check(f"launching {self._launch.function.name}", result)
         return self._result
 
-    def _elsewhere(self, config: Any) -> tuple[Any, ...]:
-        """Launch where another context than the kernel's is current, or none."""
+    def _directly(self, handle: int) -> None:
+        """Queue the kernel, not a graph; make a graph of what comes to a stream again."""
         nobodys = not int(self._current()[1])
         with on(self._launch.function.gpu.index):
-            result = self._enqueue(config, self._handle, self._pointers, 0)
+            again = self._configs.get(handle)
+            config = again or self._config(handle)
+            self._queue(config)
+            if again and handle not in self._graphs and Graph.room() and not captured(handle):
+                self._graphs[handle] = self._graph(handle)
         if nobodys:  # the thread's next launch finds the context ready
             binding().cuCtxSetCurrent(self._launch.context)
-        return result  # type: ignore[no-any-return]
 
-    def _config(self, stream: int) -> Any:
+    def _config(self, handle: int) -> Any:
         if len(self._configs) >= self.STREAMS:
-            self._configs = {}
-        made = self._configs[stream] = self._launch.config(self._grid, stream)
+            self._configs, self._graphs = {}, {}
+        made = self._configs[handle] = self._launch.config(self._grid, handle)
         return made
+
+    def _graph(self, handle: int) -> Graph | None:
+        """Make a graph for a stream; where the driver cannot, for want of memory, say so."""
+        function = self._launch.function
+        try:
+            return Graph(self._apart, handle, function.gpu.index)
+        except DeviceError as error:
+            said = f"{error}. Each launch of {function.name} takes some microseconds longer."
+            warnings.warn(said, RuntimeWarning, stacklevel=5)
+            return None
+
+    def _apart(self, handle: int) -> None:
+        """Queue the kernel on a stream that will not be seen again."""
+        self._queue(self._launch.config(self._grid, handle))
+
+    def _queue(self, config: Any) -> None:
+        words = config, self._launch.handle, self._arguments.address, 0
+        check(f"launching {self._launch.function.name}", binding().cuLaunchKernelEx(*words))
 
 
 class Arguments:

@@ -13,6 +13,9 @@ from tilus.errors import ArgumentError
 from tilus.runtime.arrays import library_of
 from tilus.runtime.driver import binding, check, on
 
+NEVER_CAPTURED = (0, 1)
+"""Handles of the default stream in its old form, which the driver never captures."""
+
 
 def stream_handle(stream: object, arrays: Iterable[object], device: int) -> int:
     """Return the handle of the stream to launch on.
@@ -61,6 +64,15 @@ def _asking(library: str, device: int) -> Callable[[], int]:
     if ask is not None:
         return partial(ask, device)
     return lambda: int(package.cuda.current_stream(device).cuda_stream)
+
+
+def captured(handle: int) -> bool:
+    """Return whether launches on a stream become parts of a CUDA graph, and run later."""
+    if handle in NEVER_CAPTURED:
+        return False
+    driver = binding()
+    result = driver.cuStreamIsCapturing(driver.CUstream(handle))
+    return bool(check("asking whether a stream is captured", result))
 
 
 class Event:

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches that come again are queued as CUDA graphs: when, on which streams, and never wrongly."""
+
+import ctypes
+import gc
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from tests.runtime.fake_driver import CONTEXT, H200, argument
+
+from tilus.dtypes import int32
+from tilus.errors import DeviceError
+from tilus.runtime import Function, Launch
+from tilus.runtime.graph import Graph
+
+FUNCTION = Function("v3", 100_000, H200, SimpleNamespace(handle=0x3000))
+RELAXED = 2
+SIDE = 0x70
+
+
+@pytest.fixture
+def ready(fake):
+    """A launch of clusters with the argument 8."""
+    fake.read = lambda made: argument(made, 0, ctypes.c_int32)
+    fake.current = [CONTEXT]
+    return Launch(FUNCTION, 0, [int32], threads=160, cluster=(2, 1, 1)).ready((4, 1, 1), [], [8])
+
+
+def kinds(fake):
+    """Return what the driver was handed: kernels or graphs."""
+    return ["graph" if made.graph else "kernel" for made in fake.launches]
+
+
+@pytest.mark.parametrize("stream", [0, SIDE])
+def test_the_third_launch_on_a_stream_is_a_graphs_and_the_same(fake, ready, stream):
+    for _ in range(4):
+        ready(stream)
+    assert kinds(fake) == ["kernel", "kernel", "graph", "graph"] and fake.executables == 1
+    same = ("grid", "block", "clusters", "shared_bytes", "function", "arguments", "context")
+    first = fake.launches[0]
+    assert (first.clusters, first.arguments, first.context) == ([(2, 1, 1)], 8, CONTEXT)
+    for made in fake.launches:
+        assert [getattr(made, x) for x in same] == [getattr(first, x) for x in same]
+        assert made.stream == stream
+
+
+def test_each_stream_has_a_graph_of_its_own(fake, ready):
+    for _ in range(3):
+        for stream in (0, 5, 6):
+            ready(stream)
+    assert [made.stream for made in fake.launches] == [0, 5, 6] * 3 and fake.executables == 3
+    assert kinds(fake)[6:] == ["graph"] * 3
+
+
+def test_streams_that_are_too_many_are_forgotten_with_their_graphs(fake, ready):
+    for stream in range(ready.STREAMS + 1):
+        for _ in range(2):
+            ready(stream)
+    gc.collect()
+    assert fake.executables == 1
+    ready(0)
+    assert kinds(fake)[-1] == "kernel"
+
+
+def test_a_captured_stream_gets_kernels(fake, ready):
+    """The driver refuses to queue a graph there, and ends the capture."""
+    fake.captured = {SIDE}
+    for _ in range(3):
+        ready(SIDE)
+    assert kinds(fake) == ["kernel"] * 3 and fake.executables == 0
+    fake.captured = set()
+    ready(SIDE)
+    ready(SIDE)
+    assert kinds(fake)[3:] == ["kernel", "graph"]
+    fake.captured = {SIDE}
+    ready(SIDE)
+    assert kinds(fake)[5:] == ["kernel"]
+
+
+def test_the_default_stream_is_never_asked(fake, ready):
+    """It cannot be captured, and the driver calls the question itself an error at times."""
+    for _ in range(3):
+        ready(0)
+    assert "cuStreamIsCapturing" not in fake.calls
+
+
+@pytest.mark.parametrize("current", [[0xBEEF], [0]])
+def test_where_another_context_is_current_the_kernel_is_queued_in_its_own(fake, ready, current):
+    """The driver would queue the graph on the default stream of that context."""
+    for _ in range(3):
+        ready(0)
+    fake.current = list(current)
+    ready(0)
+    assert kinds(fake)[3:] == ["kernel"] and fake.launches[-1].context == CONTEXT
+    assert fake.current == [current[0] or CONTEXT]  # a thread without one is given ours
+
+
+def test_there_are_so_many_graphs_at_most(fake, ready, monkeypatch):
+    monkeypatch.setattr(Graph, "MOST", len(Graph.alive) + 2)
+    for stream in (5, 6, 7):
+        for _ in range(3):
+            ready(stream)
+    assert kinds(fake)[-3:] == ["kernel"] * 3 and fake.executables == 2
+    ready._graphs.clear()
+    gc.collect()
+    assert fake.executables == 0 and Graph.room()
+
+
+def test_a_graph_may_be_made_while_other_streams_are_captured(fake, ready):
+    before = fake.mode
+    for _ in range(2):
+        ready(0)
+    assert fake.modes == [RELAXED] and fake.mode == before
+
+
+def test_a_graph_that_fails_names_the_kernel_and_the_status(fake, ready):
+    for _ in range(2):
+        ready(0)
+    fake.failing["cuGraphLaunch"] = fake.CUresult.CUDA_ERROR_LAUNCH_FAILED
+    with pytest.raises(DeviceError, match="launching v3: CUDA_ERROR_LAUNCH_FAILED: as the test"):
+        ready(0)
+
+
+def test_where_a_graph_cannot_be_made_that_is_said_once_and_kernels_are_queued(fake, ready):
+    ready(0)
+    fake.failing["cuGraphInstantiate"] = fake.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.warns(RuntimeWarning, match="CUDA_ERROR_OUT_OF_MEMORY.*launch of v3 takes") as seen:
+        for _ in range(3):
+            ready(0)
+    assert len(seen) == 1 and kinds(fake) == ["kernel"] * 4 and not fake.graphs
+    assert "cuStreamDestroy" in fake.calls and fake.current == [CONTEXT]
+
+
+def test_threads_queue_a_graph_one_after_another(fake, ready):
+    """The driver does not lock it."""
+    inside, most = [0], [0]
+
+    def slow(made):
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.002)
+        inside[0] -= 1
+
+    ready(0)
+    ready(0)
+    fake.read = slow
+    workers = [threading.Thread(target=lambda: [ready(0) for _ in range(5)]) for _ in range(4)]
+    fake.current = [CONTEXT]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert kinds(fake)[2:] == ["graph"] * 20 and most == [1]
