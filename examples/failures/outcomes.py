@@ -108,10 +108,13 @@ def sources() -> Mapping[str, Any]:
     They are the same as long as the process lives: Python has read the package only once, too.
     """
     whole = {name: _hashes(k.path, k.gpu) for name, k in mutants.kernels().items()}
-    return {"kernels": whole, "mutants": {m.id: _mutant(m) for m in mutants.mutants().values()}}
+    return {"kernels": whole, "mutants": {name: hashes(name) for name in mutants.mutants()}}
 
 
-def _mutant(mutant: mutants.Mutant) -> dict[str, Any]:
+@cache
+def hashes(name: str) -> Mapping[str, Any]:
+    """Return the hashes of one mutant, as it is now."""
+    mutant = mutants.mutants()[name]
     patch = hashlib.sha256(mutant.patch.encode()).hexdigest()
     with mutants.folder() as folder:
         return _hashes(mutants.write(mutant, folder), mutant.kernel.gpu) | {"patch": patch}

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from ladder.diagnosis import diagnose, patched, run_program
+from ladder import diagnosis
+from ladder.diagnosis import compare, diagnose, patched, run_program
 from sphinx.errors import ExtensionError
 
 COUNT = [
@@ -21,9 +23,14 @@ EARLY = [
 ]
 
 
-def broken(folder: Path, kernel: list[str], diff: list[str]) -> Path:
+KERNELS = Path(__file__).parents[2] / "examples" / "hopper_matmul"
+SYNC = "self.sync()  # all warps have read the tiles: they may be overwritten"
+DOT = "self.dot(a, b, acc, out=acc)"
+
+
+def broken(folder: Path, kernel: list[str], diff: list[str], name: str = "matmul_v3.py") -> Path:
     """Write the kernel that ``diff`` makes."""
-    path = folder / "matmul_v3.py"
+    path = folder / name
     path.write_text("\n".join(patched(kernel, diff)) + "\n", encoding="utf-8")
     return path
 
@@ -33,6 +40,13 @@ def test_a_diff_keeps_indentation_and_all_other_lines(kernel: list[str]) -> None
     moved = [i for i in range(len(kernel)) if kernel[i] != made[i]]
     assert len(made) == len(kernel)
     assert [kernel[i] for i in moved] == [made[i] for i in reversed(moved)]
+
+
+def test_hunks_change_their_own_places_and_lines_keep_their_depth() -> None:
+    lines = ["if a:", "    b", "c", "d"]
+    diff = ["- b", "+ while b:", "+     e", "", "- c", "- d", "+ f"]
+    assert patched(lines, diff) == ["if a:", "    while b:", "        e", "f"]
+    assert lines == ["if a:", "    b", "c", "d"]
 
 
 @pytest.mark.parametrize("line", ["self.wgmma.launch()", "phases[stage] ^= 1"])
@@ -73,3 +87,50 @@ def test_a_program_that_does_not_fail_ends_the_build(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(ExtensionError, match="goes unnoticed"):
         run_program(path)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one random schedule do."""
+    monkeypatch.setattr(diagnosis, "SEEDS", 1)
+
+
+def solved(folder: Path, version: str, diff: list[str]) -> tuple[Path, Path]:
+    """Return the file of a version, and the one that ``diff`` makes of it."""
+    source = KERNELS / f"matmul_{version}.py"
+    lines = source.read_text(encoding="utf-8").splitlines()
+    return source, broken(folder, lines, diff, source.name)
+
+
+def test_a_solution_tells_of_cycles_and_of_the_compiler_for_both_schedules(
+    tmp_path: Path, few: None
+) -> None:
+    both = solved(tmp_path, "v0", [f"- {DOT}", f"- {SYNC}", "+ self.sync()", f"+ {DOT}"])
+    first, *told = compare(*both, "warps=8").splitlines()
+    assert first == "right under 2 schedules"
+    assert re.fullmatch(r"(\d+) simulated cycles for a block and K = 512, and \1 before", told[0])
+    assert told[1] == told[4] == "built for a GPU without a note by ptxas"
+    assert told[2] == "with warps=8:"
+
+
+def test_a_solution_that_is_not_built_says_why(tmp_path: Path, few: None) -> None:
+    loop, fence = "for offset_k in self.range(0, k_size, self.block_k):", "self.wgmma.fence()"
+    product = "self.wgmma.mma(sa, sb.transpose(), acc)"
+    diff = [
+        f"- {loop}",
+        f"+ {fence}",
+        f"+ {loop}",
+        "",
+        f"- {fence}",
+        f"- {product}",
+        f"+ {product}",
+    ]
+    told = compare(*solved(tmp_path, "v1", diff), "block_n=64").splitlines()
+    assert told[1] != told[4]
+    for line in told[2], told[5]:
+        assert re.match(r"not built for a GPU: .*ptxas says 'injected'", line)
+
+
+def test_a_solution_that_is_wrong_ends_the_build(tmp_path: Path) -> None:
+    with pytest.raises(ExtensionError, match="the solution is none: SimulationError: race"):
+        compare(*solved(tmp_path, "v0", [f"- {SYNC}"]))

@@ -263,12 +263,29 @@ def test_a_page_with_a_record_says_when_and_what_was_said(tmp_path: Path, short:
     assert "The GPU hangs in none of the 1 that the judge calls a deadlock." in html
 
 
+def test_one_mutant_stands_on_another_page_with_what_the_gpu_did(
+    tmp_path: Path, short: None
+) -> None:
+    html = build(tmp_path, f".. failure:: {MUTANT.id}", record(runs(**PLAIN["hang"], **HANGS)))
+    assert "told of missing-arrive" in html and "simulated, schedule x" in html
+    assert "On the GPU: hangs in launch 20. compute-sanitizer: hangs without a word" in html
+    assert html.count("recorded on 1999-12-31, FIXTURE GPU") == 1
+    without = build(tmp_path / "second", f".. failure:: {MUTANT.id}")
+    assert "On the GPU: not run on a GPU yet." in without and "recorded on" not in without
+
+
+def test_a_mutant_that_is_not_there_ends_the_build(tmp_path: Path) -> None:
+    with pytest.raises(ExtensionError, match="no mutant is called 'nothing'; there are missing-"):
+        build(tmp_path, ".. failure:: nothing")
+
+
 def test_a_mutant_that_gets_another_diagnosis_ends_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutants, "diagnose", lambda *_: mutants.Diagnosis("race", "a message"))
-    with pytest.raises(ExtensionError, match=r"(?s)missing-arrive .*verdict race.*a message"):
-        build(tmp_path, ".. failures:: deadlock")
+    for at, text in enumerate((".. failures:: deadlock", ".. failure:: missing-arrive")):
+        with pytest.raises(ExtensionError, match=r"(?s)missing-arrive .*verdict race.*a message"):
+            build(tmp_path / str(at), text)
 
 
 def test_a_patch_that_no_longer_fits_ends_the_build(

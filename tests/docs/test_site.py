@@ -32,7 +32,9 @@ ANATOMY = [
     "What changed",
     "Why it works",
     "Walk through the code",
+    "What goes wrong",
     "Performance",
+    "Exercises",
     "What is next",
 ]
 pytestmark = pytest.mark.timeout(900)

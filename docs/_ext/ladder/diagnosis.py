@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``diagnosis``: break a kernel as a small diff says, run it, and show what the simulator reports.
+"""Change a kernel of a page as a small diff says, run it, and show what the simulator says.
 
 ::
 
@@ -8,11 +8,16 @@
        - producer_barriers = self.mbarrier.alloc([128] * self.num_stages)
        + producer_barriers = self.mbarrier.alloc([129] * self.num_stages)
 
-The ``-`` lines must stand in the file once, one below the other; indentation is the file's. The
-build ends if they do not, or if the broken kernel goes unnoticed.
+The ``-`` lines of a hunk must stand in the file once, one below the other; indentation is the
+file's. An empty line parts hunks. The build ends if they do not stand there, or if the broken
+kernel goes unnoticed.
 
 A kernel is a step of the ladder and is run here. With ``:program:`` the file is run as it is, on
 the simulator, and what it says as it fails is shown.
+
+``solution`` is the other way round: the changed kernel has to be right, and what is shown is how
+many cycles a block takes, and took before, and whether it can be built for a GPU. With
+``:with: warps=8`` it tells the same for another schedule, too.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import hashlib
 import inspect
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,16 +38,24 @@ from sphinx.util.docutils import SphinxDirective
 
 from ladder import found
 from ladder.gallery import sources
-from tilus import Script, compiler, loader, simulator
-from tilus.errors import TilusError
+from tilus import Script, compiler, loader, prediction, simulator
+from tilus.errors import CompileError, TilusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sphinx.application import Sphinx
 
+BLOCK_K = 64
 STAGES = {"num_stages": 3, "max_num_stages": 3}
-SCHEDULE = STAGES | {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8, "num_blocks": 1}
+SCHEDULE = STAGES | {
+    "block_m": 128,
+    "block_n": 128,
+    "block_k": BLOCK_K,
+    "group_m": 8,
+    "num_blocks": 1,
+    "warps": 4,
+}
 """Of these every kernel is given what its ``__init__`` takes."""
 OUTPUTS = 3  # tiles of C, of a kernel whose blocks compute several
 M, N, K = 128, 128, 512
@@ -49,9 +63,17 @@ SEEDS = 20
 
 
 def patched(lines: Sequence[str], diff: Sequence[str]) -> list[str]:
-    """Return ``lines`` with the ``-`` lines of ``diff`` replaced by its ``+`` lines."""
-    old = [line[1:].strip() for line in diff if line.startswith("-")]
-    new = [line[1:].strip() for line in diff if line.startswith("+")]
+    """Return ``lines`` with the ``-`` lines of each hunk replaced by its ``+`` lines."""
+    made = list(lines)
+    for filled, hunk in groupby(diff, key=bool):
+        if filled:
+            made = _replaced(made, list(hunk))
+    return made
+
+
+def _replaced(lines: list[str], hunk: Sequence[str]) -> list[str]:
+    old = [line[1:].strip() for line in hunk if line.startswith("-")]
+    new = [line[2:] for line in hunk if line.startswith("+")]
     stripped = [line.strip() for line in lines]
     places = [i for i in range(len(lines)) if stripped[i : i + len(old)] == old]
     if len(places) != 1:
@@ -64,18 +86,49 @@ def patched(lines: Sequence[str], diff: Sequence[str]) -> list[str]:
 
 
 def diagnose(source: Path) -> str:
-    """Run the kernel in ``source`` under the timed schedule, then random ones, until it fails."""
+    """Run the kernel in ``source`` until it fails, and return how it does."""
+    if failure := failing(source):
+        return failure
+    raise ExtensionError(f"the broken kernel goes unnoticed under {SEEDS} schedules")
+
+
+def failing(source: Path) -> str:
+    """Run the kernel in ``source`` under the timed schedule, then random ones; return what the
+    first says that fails, ``""`` where none does."""
     try:
-        script = loader.find(source, Script)
-        given = _schedule(script)
-        kernel = compiler.lower(script(**given), {"n_size": N, "k_size": K})
-        m = M * OUTPUTS if "num_blocks" in given else M
+        script = _script(source)
+        kernel = compiler.lower(script, {"n_size": N, "k_size": K})
+        m = M * OUTPUTS if hasattr(script, "num_blocks") else M
         for name, seed in _schedules():
             if wrong := _wrong(kernel, m, name, seed):
                 return f"wrong result: {wrong} of {m * N} elements, schedule {name}, seed {seed}"
     except TilusError as error:
         return f"{type(error).__name__}: {error}".replace(str(source), source.name)
-    raise ExtensionError(f"the broken kernel goes unnoticed under {SEEDS} schedules")
+    return ""
+
+
+def compare(source: Path, changed: Path, other: str = "") -> str:
+    """Return that the ``changed`` kernel is right, its cycles beside those of ``source``, and what
+    the compiler says of it; the last two also with an ``other`` schedule, like ``warps=8``."""
+    if failure := failing(changed):
+        raise ExtensionError(f"the solution is none: {failure}")
+    told = [f"right under {SEEDS + 1} schedules", *_taken(source, changed)]
+    if other:
+        name, value = other.split("=")
+        told += [f"with {other}:", *_taken(source, changed, **{name: int(value)})]
+    return "\n".join(told)
+
+
+def _taken(source: Path, changed: Path, **schedule: int) -> Iterator[str]:
+    """Yield how many cycles a block takes, and took before; and whether the kernel can be built."""
+    scripts = _script(source, **schedule), _script(changed, **schedule)
+    before, now = (prediction.one_block(script, K // BLOCK_K).cycles for script in scripts)
+    yield f"{now:.0f} simulated cycles for a block and K = {K}, and {before:.0f} before"
+    try:
+        compiler.build(scripts[1].lower(n_size=N, k_size=K))
+        yield "built for a GPU without a note by ptxas"
+    except CompileError as error:
+        yield "not built for a GPU: " + str(error).splitlines()[0]
 
 
 def run_program(source: Path) -> str:
@@ -87,9 +140,12 @@ def run_program(source: Path) -> str:
     return result.stderr.strip().replace(str(source), source.name)
 
 
-def _schedule(script: type) -> dict[str, int]:
+def _script(source: Path, **schedule: int) -> Any:
+    """Return the kernel in a file with the schedule of the pages, some of it changed."""
+    script = loader.find(source, Script)
     names = inspect.signature(script.__init__).parameters
-    return {name: value for name, value in SCHEDULE.items() if name in names}
+    given = SCHEDULE | schedule
+    return script(**{name: value for name, value in given.items() if name in names})
 
 
 def _schedules() -> Iterator[tuple[str, int]]:
@@ -113,6 +169,7 @@ class Diagnosis(SphinxDirective):
     required_arguments = 1
     has_content = True
     option_spec = {"program": directives.flag}
+    how = "simulated"
 
     def run(self) -> list[nodes.Node]:
         root = found.root(self.env)
@@ -122,17 +179,22 @@ class Diagnosis(SphinxDirective):
         diff = list(self.content)
         try:
             lines = patched(kernel.read_text(encoding="utf-8").splitlines(), diff)
-            broken = self.write(kernel.name, "\n".join(lines) + "\n")
-            report = run_program(broken) if "program" in self.options else diagnose(broken)
+            changed = self.write(kernel.name, "\n".join(lines) + "\n")
+            report = self.report(kernel, changed)
         except ExtensionError as error:
             raise ExtensionError(f"{self.get_location()}: {error}") from None
-        change, said = "\n".join(diff), nodes.literal_block(report, report, language="none")
+        change = "\n".join(line or "..." for line in diff)
+        said = nodes.literal_block(report, report, language="none")
         shown = nodes.literal_block(change, change, language="diff")
-        label = found.badge("simulated", "simulated")
+        label = found.badge("simulated", self.how)
         return [nodes.container("", shown, said, label, classes=["diagnosis"])]
 
+    def report(self, kernel: Path, changed: Path) -> str:
+        """Return what the simulator says of the ``changed`` kernel."""
+        return run_program(changed) if "program" in self.options else diagnose(changed)
+
     def write(self, name: str, text: str) -> Path:
-        """Write the broken kernel to a folder of its own; frontends read source from files."""
+        """Write the changed kernel to a folder of its own; frontends read source from files."""
         folder = hashlib.sha256(text.encode()).hexdigest()[:16]
         path = Path(self.env.doctreedir).parent / "variants" / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,6 +202,18 @@ class Diagnosis(SphinxDirective):
         return path
 
 
+class Solution(Diagnosis):
+    """Show the diff, that the kernel it makes is right, and what it takes."""
+
+    option_spec = {"with": directives.unchanged_required}
+    how = "simulated and compiled"
+
+    def report(self, kernel: Path, changed: Path) -> str:
+        """Return what the simulator says of both kernels."""
+        return compare(kernel, changed, self.options.get("with", ""))
+
+
 def setup(app: Sphinx) -> None:
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("diagnosis", Diagnosis)
+    app.add_directive("solution", Solution)

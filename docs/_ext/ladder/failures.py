@@ -8,6 +8,7 @@
     .. failures-table::        all of them, with what a GPU and compute-sanitizer made of them
     .. failures-verdicts::     the simulator's verdicts against what a GPU did
     .. failures:: deadlock     a section for each that has this verdict
+    .. failure:: load-removed  one of them, on the page of its kernel
     .. failures-kernels::      the correct kernels, and how sure it is that they get none
 
 The mutants are those of ``examples/failures``. The build breaks each anew and judges it; it ends
@@ -34,6 +35,17 @@ from tilus.errors import TilusError
 if TYPE_CHECKING:
     from mutants import Diagnosis, Kernel, Mutant
     from sphinx.application import Sphinx
+
+
+def broken(mutant: Mutant, told: Diagnosis) -> nodes.container:
+    """Return the patch of a mutant and what the simulator says of it."""
+    diff = mutants.shown(mutant)
+    body = [
+        nodes.literal_block(diff, diff, language="diff"),
+        nodes.literal_block(told.message, told.message, language="none"),
+        found.badge("simulated", ", ".join(filter(None, ("simulated", told.how)))),
+    ]
+    return nodes.container("", *body, classes=["diagnosis"])
 
 
 def diagnosed(mutant: Mutant, folder: Path) -> Diagnosis:
@@ -174,6 +186,13 @@ HEARD = """\
 """
 
 
+def seen(mutant: Mutant, gpu: Hardware) -> str:
+    """Say what came of a mutant on a GPU, why that may be, and what the tools made of it."""
+    why = f" *Our explanation:* {text}" if (text := gpu.why(mutant)) else ""
+    text = SEEN.format(alone=gpu.alone(mutant), why=why)
+    return text + "\n" + HEARD.format(tools=gpu.tools(mutant)) if gpu.heard(mutant) else text
+
+
 class Failures(_OfMutants):
     """The mutants of one verdict, a section each."""
 
@@ -193,26 +212,36 @@ class Failures(_OfMutants):
         self.state.document.note_explicit_target(made, made)
         made += nodes.title("", mutant.title)
         made += self.parse_text_to_nodes(ABOUT.format(why=mutant.why, file=mutant.kernel.file))
-        diff = mutants.shown(mutant)
-        body = [
-            nodes.literal_block(diff, diff, language="diff"),
-            nodes.literal_block(told.message, told.message, language="none"),
-            found.badge("simulated", ", ".join(filter(None, ("simulated", told.how)))),
-        ]
-        made += nodes.container("", *body, classes=["diagnosis"])
+        made += broken(mutant, told)
         made += self.seen(mutant, gpu)
         return made
 
     def seen(self, mutant: Mutant, gpu: Hardware) -> list[nodes.Node]:
         """Return what came of a mutant on a GPU, and the words of who had any."""
-        why = f" *Our explanation:* {text}" if (text := gpu.why(mutant)) else ""
-        text = SEEN.format(alone=gpu.alone(mutant), why=why)
-        if gpu.heard(mutant):
-            text += "\n" + HEARD.format(tools=gpu.tools(mutant))
-        made = self.parse_text_to_nodes(text)
+        made = self.parse_text_to_nodes(seen(mutant, gpu))
         if said := "\n".join(gpu.said(mutant)):
             made.append(nodes.literal_block(said, said, language="none", classes=["said"]))
         return made
+
+
+class Failure(_OfMutants):
+    """One mutant on the page of its kernel: its patch, the diagnosis, and what the hardware did."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        gpu, known = self.depend(), mutants.mutants()
+        mutant = known.get(self.arguments[0])
+        if mutant is None:
+            raise ExtensionError(
+                f"{self.get_location()}: no mutant is called {self.arguments[0]!r}; "
+                f"there are {', '.join(known)}"
+            )
+        with mutants.folder() as folder:
+            shown = broken(mutant, diagnosed(mutant, folder))
+        shown += self.parse_text_to_nodes(seen(mutant, gpu))
+        shown += gpu.dated(mutant)
+        return [shown]
 
 
 class FailuresKernels(_OfMutants):
@@ -240,4 +269,5 @@ def setup(app: Sphinx) -> None:
     app.add_directive("failures-table", FailuresTable)
     app.add_directive("failures-verdicts", FailuresVerdicts)
     app.add_directive("failures", Failures)
+    app.add_directive("failure", Failure)
     app.add_directive("failures-kernels", FailuresKernels)

@@ -135,8 +135,15 @@ class Hardware:
     def _changed(self, mutant: Mutant) -> str:
         if self.runs(mutant) is None or self.record is None:
             return ""
-        changed = outcomes.stale(self.record, mutant.id, outcomes.sources())
+        now = {"kernels": {}, "mutants": {mutant.id: outcomes.hashes(mutant.id)}}
+        changed = outcomes.stale(self.record, mutant.id, now)
         return " (changed since)" if changed else ""
+
+    def dated(self, mutant: Mutant) -> list[nodes.Node]:
+        """Return the badge of one mutant's runs; nothing where there are none."""
+        if self.runs(mutant) is None or self.record is None:
+            return []
+        return [found.recorded(self.record["environment"])]
 
     # ---- all of them ----
 
