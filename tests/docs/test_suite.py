@@ -7,6 +7,7 @@ import math
 
 import pytest
 from ladder import suite
+from sphinx.errors import ExtensionError
 from tests import sample_record
 
 from tilus.kernels import Schedule
@@ -33,7 +34,7 @@ def record(*ratios: float) -> Record:
 
 
 def test_a_row_has_schedule_time_speed_and_both_ratios():
-    size, schedule, time, speed, default, best, _ = suite.cells(record(2.0), SUITE[0])
+    size, schedule, time, speed, default, best = suite.cells(record(2.0), SUITE[0])
     assert (size, default, best) == ("8192³", "2.000×", "1.000×")
     assert schedule == "256×16, 6 stages, swapped, K in 4 parts"
     assert time.startswith("0.500") and speed.startswith("2199")
@@ -49,13 +50,14 @@ def test_a_row_that_is_not_measured_says_so():
     assert suite.cells(None, SUITE[1])[2] == "not measured yet"
 
 
-def test_what_tuning_saw_comes_from_the_table(monkeypatch):
-    row = {"schedule": SCHEDULE, "ms": 0.5, "cublas_ms": 0.6}
-    monkeypatch.setattr(suite, "tuned", lambda: {SUITE[1]: row})
-    assert suite.cells(None, SUITE[1])[-1] == "1.200×"
-    assert suite.cells(None, SUITE[1])[1].startswith("256×16")
-    assert suite.cells(None, SUITE[2])[-1] == "–"
-    assert suite.while_tuning(SUITE[0]) is None
+def test_a_ratio_in_a_sentence_is_the_records():
+    made = record(2.0, 0.5)
+    m, n, k = SUITE[1]
+    assert suite.ratio(made, f"{m} {n} {k}", "here") == "0.500×"
+    assert suite.ratio(made, "mean", "here") == "1.000×"
+    assert suite.ratio(made, " ".join(map(str, SUITE[2])), "here") is None
+    with pytest.raises(ExtensionError, match="here: no size 1 2 3 in the suite"):
+        suite.ratio(made, "1 2 3", "here")
 
 
 @pytest.mark.parametrize("ratios", [(2.0, 0.5), (1.1, 1.1, 0.9)])

@@ -4,18 +4,15 @@
 ::
 
     .. suite-table::
-    :tuned:`3000 5000 2008`       the ratio that tuning saw at a size
-    :tuned:`mean`                 their geometric mean, over all sizes
+    :suite:`3000 5000 2008`       the ratio to cuBLAS at a size
+    :suite:`mean`                 their geometric mean, over all sizes
 
 Rows, ratios and their geometric mean come from ``suite.json``; a row that it lacks reads *not
-measured yet*. Beside them stands what tuning saw, from the package's table of schedules.
+measured yet*.
 """
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from importlib import resources
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +23,6 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from ladder import found
 from ladder.numbers import FORMATS, NOT_YET, table
 from measured import load, size
-from tilus.kernels import table as schedules
 from tilus.kernels.suite import SUITE, VERSION, geometric_mean
 from tilus.records import tflops
 
@@ -61,20 +57,6 @@ def measurement(record: Record, at: Size) -> Mapping[str, Any] | None:
     return rows[0] if rows else None
 
 
-@cache
-def tuned() -> dict[Size, dict[str, Any]]:
-    """Return the rows of the package's table of schedules; none where nothing was tuned."""
-    file = resources.files("tilus.kernels").joinpath(schedules.FILE)
-    rows = json.loads(file.read_text())["rows"] if file.is_file() else []
-    return {(row["m"], row["n"], row["k"]): row for row in rows}
-
-
-def while_tuning(at: Size) -> float | None:
-    """Return PyTorch's time over ours at a size when its schedule was chosen."""
-    row = tuned().get(at)
-    return row["cublas_ms"] / row["ms"] if row else None
-
-
 def times(value: float | None) -> str:
     """Return a ratio as text."""
     return f"{value:.3f}×" if value else "–"
@@ -96,26 +78,28 @@ def words(schedule: Mapping[str, Any]) -> str:
 def cells(record: Record | None, at: Size) -> list[str]:
     """Return the cells of a row."""
     row = measurement(record, at) if record else None
-    seen = times(while_tuning(at))
     if row is None:
-        chosen = words(tuned()[at]["schedule"]) if at in tuned() else "–"
-        return [size(*at), chosen, NOT_YET, *["–"] * (1 + len(RATIOS)), seen]
+        return [size(*at), "–", NOT_YET, *["–"] * (1 + len(RATIOS))]
     ms = median(row["latency_ms"])
     speed = FORMATS["tflops"].format(tflops(*at, ms))
     ratios = [times(row.get(field)) for field in RATIOS]
     took = FORMATS["latency_ms"].format(ms)
-    return [size(*at), words(row["schedule"]), took, speed, *ratios, seen]
+    return [size(*at), words(row["schedule"]), took, speed, *ratios]
 
 
 def means(record: Record) -> list[str]:
     """Return a sentence for each thing that times are compared with: the mean, and the least."""
     said = []
     for field, name in RATIOS.items():
-        rows = (measurement(record, at) for at in SUITE)
-        ratios = [row[field] for row in rows if row and row.get(field)]
-        if ratios:
+        if ratios := against(record, field):
             said.append(f"Against {name}: {sentence(ratios)}.")
     return said
+
+
+def against(record: Record, field: str) -> list[float]:
+    """Return the ratios of all rows that the record has."""
+    rows = (measurement(record, at) for at in SUITE)
+    return [row[field] for row in rows if row and row.get(field)]
 
 
 def sentence(ratios: list[float]) -> str:
@@ -133,33 +117,35 @@ class SuiteTable(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         record = find(self.env)
         compared = (f"Against {name}" for name in RATIOS.values())
-        header = ("M×N×K", "Schedule", "Time", "Speed", *compared, "While tuning")
+        header = ("M×N×K", "Schedule", "Time", "Speed", *compared)
         rows = table(header, [cells(record and record.record, at) for at in SUITE])
         lines = [nodes.paragraph("", line) for line in means(record.record)] if record else []
-        seen = [ratio for at in SUITE if (ratio := while_tuning(at))]
-        if seen:
-            lines.append(nodes.paragraph("", f"While tuning: {sentence(seen)}."))
         badge = record.badge() if record else found.not_yet(FILE)
         return [nodes.container("", rows, *lines, badge, classes=["record-table"])]
 
 
-class Tuned(SphinxRole):
-    """The ratio that tuning saw at a size, or the mean of all."""
+class Ratio(SphinxRole):
+    """The ratio to cuBLAS at a size, or the mean of all."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        ratios = [ratio for at in SUITE if (ratio := while_tuning(at))]
-        if self.text == "mean":
-            text = times(geometric_mean(ratios)) if ratios else NOT_YET
-        else:
-            at = tuple(map(int, self.text.split()))
-            if at not in SUITE:
-                raise ExtensionError(f"{self.get_location()}: no size {self.text} in the suite")
-            text = times(while_tuning(at)) if at in tuned() else NOT_YET
-        kind = "not-yet" if text == NOT_YET else "measured"
-        return [nodes.inline(self.text, text, classes=[kind])], []
+        record = find(self.env)
+        text = ratio(record.record, self.text, self.get_location()) if record else None
+        kind = "measured" if text else "not-yet"
+        return [nodes.inline(self.text, text or NOT_YET, classes=[kind])], []
+
+
+def ratio(record: Record, of: str, place: str) -> str | None:
+    """Return what stands for ``of``, a size or ``mean``; None where it has not been measured."""
+    if of == "mean":
+        return times(geometric_mean(against(record, "vs_cublas")))
+    at = tuple(map(int, of.split()))
+    if at not in SUITE:
+        raise ExtensionError(f"{place}: no size {of} in the suite")
+    row = measurement(record, at)
+    return times(row["vs_cublas"]) if row else None
 
 
 def setup(app: Sphinx) -> None:
     """Register the directive and the role."""
     app.add_directive("suite-table", SuiteTable)
-    app.add_role("tuned", Tuned())
+    app.add_role("suite", Ratio())
