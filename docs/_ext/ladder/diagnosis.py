@@ -30,6 +30,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mutants
 import numpy as np
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -86,15 +87,7 @@ def _replaced(lines: list[str], hunk: Sequence[str]) -> list[str]:
 
 
 def diagnose(source: Path) -> str:
-    """Run the kernel in ``source`` until it fails, and return how it does."""
-    if failure := failing(source):
-        return failure
-    raise ExtensionError(f"the broken kernel goes unnoticed under {SEEDS} schedules")
-
-
-def failing(source: Path) -> str:
-    """Run the kernel in ``source`` under the timed schedule, then random ones; return what the
-    first says that fails, ``""`` where none does."""
+    """Run the kernel in ``source`` under the timed schedule, then random ones, until it fails."""
     try:
         script = _script(source)
         kernel = compiler.lower(script, {"n_size": N, "k_size": K})
@@ -104,15 +97,20 @@ def failing(source: Path) -> str:
                 return f"wrong result: {wrong} of {m * N} elements, schedule {name}, seed {seed}"
     except TilusError as error:
         return f"{type(error).__name__}: {error}".replace(str(source), source.name)
-    return ""
+    raise ExtensionError(f"the broken kernel goes unnoticed under {SEEDS} schedules")
 
 
 def compare(source: Path, changed: Path, other: str = "") -> str:
     """Return that the ``changed`` kernel is right, its cycles beside those of ``source``, and what
-    the compiler says of it; the last two also with an ``other`` schedule, like ``warps=8``."""
-    if failure := failing(changed):
-        raise ExtensionError(f"the solution is none: {failure}")
-    told = [f"right under {SEEDS + 1} schedules", *_taken(source, changed)]
+    the compiler says of it; the last two also with an ``other`` schedule, like ``warps=8``.
+
+    It is judged as the failure gallery judges the correct kernel, at a small size.
+    """
+    case = next(k.simulator for k in mutants.kernels().values() if k.path == source.resolve())
+    judged = mutants.judge(changed, case)
+    if judged.verdict:
+        raise ExtensionError(f"the solution is none: {judged.verdict}: {judged.message}")
+    told = [f"right, {judged.how}", *_taken(source, changed)]
     if other:
         name, value = other.split("=")
         told += [f"with {other}:", *_taken(source, changed, **{name: int(value)})]
