@@ -9,7 +9,7 @@ import pytest
 from tests import test_carried
 from tests.examples import test_first_kernels as first
 from tests.host import Host
-from tests.ops import test_elementwise as elementwise
+from tests.ops import elementwise
 from tests.ops import test_math as math
 from tests.ops import test_memory as memory
 from tests.ops import test_reduce as reduce
