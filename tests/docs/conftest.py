@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -18,3 +20,10 @@ def kernel() -> list[str]:
     """Return the lines of V3."""
     path = ROOT / "examples" / "hopper_matmul" / "matmul_v3.py"
     return path.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture
+def closed() -> Iterator[None]:
+    """Leave no figure open."""
+    yield
+    plt.close("all")

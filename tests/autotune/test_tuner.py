@@ -1,121 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tuning with the simulator as the GPU: who is set aside and why, who wins, what is remembered."""
 
-import functools
 import importlib
-import io
 import os
 import shutil
 import time
 
 import numpy as np
 import pytest
-from rich.console import Console
+from tests.autotune.rig import (
+    CycleTimer,
+    Fill,
+    Simulated,
+    call_of,
+    made_arrays,
+    set_options,
+    space,
+    tune,
+)
 
 import tilus
-from tilus import bench, compiler, float32, int32, option, runtime
+from tilus import bench, float32, int32, option
 from tilus.autotune import Tuner, candidates
 from tilus.autotune.expected import small
-from tilus.autotune.judge import judge
-from tilus.autotune.progress import Show
-from tilus.autotune.session import Session
-from tilus.autotune.trial import GUARD, Image, Trial, _same, images
-from tilus.errors import ArgumentError, CompileError, DeviceError, LanguageError
+from tilus.autotune.trial import images
+from tilus.errors import ArgumentError, CompileError, LanguageError
 from tilus.frontend import kernel_function
 from tilus.launch import bind
 from tilus.utils import cdiv
-
-ROWS, COLUMNS, PITCH = 64, 64, 72
-
-
-@tilus.autotune("behaviour", ["right", "right slow"])
-@tilus.autotune("rows", [32, 64])
-class Fill(tilus.Script):
-    """Fills C with ones, more or less."""
-
-    def __init__(self, behaviour, rows):
-        super().__init__()
-        self.behaviour, self.rows = behaviour, rows
-
-    def __call__(self, m: int32, n: int, a: ~float32, c: ~float32):
-        self.attrs.blocks, self.attrs.warps = cdiv(m, self.rows), 4
-        gc = self.global_view(c, dtype=float32, shape=[m, n], strides=[PITCH, 1])
-        ga = self.global_view(a, dtype=float32, shape=[m, n], strides=[n, 1])
-        value = 2.0 if self.behaviour == "wrong" else 1.0
-        tile = self.register_tensor(dtype=float32, shape=[self.rows, 64], init=value)
-        offset: int32 = self.blockIdx.x * self.rows
-        if self.behaviour == "right slow":
-            for _ in self.range(20):
-                self.sync()
-        if self.behaviour == "deadlock":
-            self.mbarrier.wait(self.mbarrier.alloc(1), phase=0)
-        if self.behaviour == "endless":
-            i: int32 = 0
-            while i < 1:
-                i = i * 2
-        if self.behaviour == "input":
-            self.store_global(ga, tile, offsets=[offset, 0])
-        if self.behaviour == "beyond":
-            wide = self.global_view(c, dtype=float32, shape=[m - 1, PITCH])
-            self.store_global(wide, tile, offsets=[offset, 64])
-        if self.behaviour != "nothing":
-            self.store_global(gc, tile, offsets=[offset, 0])
-        if self.behaviour == "late deadlock":
-            self.mbarrier.wait(self.mbarrier.alloc(1), phase=0)
-
-    def reference(self, m, n, a, c):
-        c[...] = 1
-
-
-class CycleTimer:
-    """Takes the simulator's cycles for milliseconds."""
-
-    def rest(self, seconds):
-        pass
-
-    def run(self, launch, count, expected_ms=0.0):
-        return bench.Window(sum(launch().cycles for _ in range(count)), count)
-
-
-class Simulated:
-    """A rig whose GPU is the simulator."""
-
-    device = "sim"
-    found = {"capability": [9, 0], "sms": 132, "driver": "580", "nvrtc": "13.0"}
-
-    def __init__(self, device, refuse=lambda kernel: False):
-        assert device == "cuda:0"
-
-    def facts(self):
-        return dict(self.found)
-
-    def build(self, kernel):
-        return kernel
-
-    def timer(self):
-        return CycleTimer()
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    return set_options(monkeypatch, tmp_path / "cache")
-
-
-def set_options(patch, cache):
-    patch.setattr(option, "_cache_dir", str(cache))
-    patch.setattr(option, "_device", "sim")
-    patch.setattr(option, "_workers", "2")
-    return cache
-
-
-@pytest.fixture
-def arrays():
-    return made_arrays()
-
-
-def made_arrays():
-    a, c = np.full((ROWS, COLUMNS), 7, np.float32), np.full((ROWS, PITCH), 8, np.float32)
-    return a, c
 
 
 @pytest.fixture(scope="module")
@@ -134,29 +46,6 @@ def tuned(once, cache):
     tuning, _, folder = once
     shutil.copytree(folder, cache)
     return tuning
-
-
-def call_of(cls, arrays):
-    a, c = arrays
-    return bind(kernel_function(cls), (len(c), COLUMNS, a, c[:, :COLUMNS]), {})
-
-
-def tune(cls, arrays, rig=Simulated, limit=30.0, **given):
-    tuner = Tuner(cls, given, rig, functools.partial(judge, limits=(120.0, limit)))
-    tuner.choose(call_of(cls, arrays), "cuda:0")
-    return tuner.last
-
-
-def space(*behaviours, rows=(64,)):
-    """Return the script with other schedules."""
-
-    class Other(Fill):
-        autotune_space = (
-            (("behaviour",), tuple((b,) for b in behaviours)),
-            (("rows",), tuple((r,) for r in rows)),
-        )
-
-    return Other
 
 
 # ---- the decorator ------------------------------------------------------------------------------
@@ -439,104 +328,3 @@ def test_a_disk_that_cannot_be_written_costs_one_warning(arrays, monkeypatch):
         assert tune(space("right"), arrays).origin == "measured"
         assert tune(space("right"), arrays).origin == "measured"
     assert len([w for w in caught if "cannot be written" in str(w.message)]) == 1
-
-
-# ---- the parts ----------------------------------------------------------------------------------
-
-
-def test_made_up_arrays_have_guards_gaps_and_the_right_numbers(arrays):
-    call = call_of(Fill, arrays)
-    made = images(call, frozenset({"c"}), "exact")
-    assert made["c"].strides == (4 * PITCH, 4) and (made["c"].raw == 0xFF).all()
-    assert set(np.unique(made["a"].elements)) == {-1, 0, 1}
-    assert (made["a"].raw[:GUARD] == 0xFF).all() and (made["a"].raw[-GUARD:] == 0xFF).all()
-    normal = images(call, frozenset({"c"}), "normal")["a"].elements
-    assert len(np.unique(normal)) > 4000 and 0.9 < normal.std() < 1.1
-
-
-def test_indices_are_not_made_up(arrays):
-    index = np.zeros((4, 4), np.int32)
-
-    class Gather(tilus.Script):
-        def __call__(self, i: ~int32): ...
-
-    call = bind(kernel_function(Gather), (index,), {})
-    with pytest.raises(ArgumentError, match="i must be of floats to be tuned for, got int32"):
-        images(call, frozenset(), "exact")
-
-
-def test_each_candidate_finds_the_arrays_as_they_were(arrays):
-    call = call_of(Fill, arrays)
-    before = images(call, frozenset({"c"}), "exact")
-    after = {name: image.copy() for name, image in before.items()}
-    after["c"].elements[...] = 1
-    trial = Trial("sim", call.constants, call.scalars, before, after)
-    behaviours = ("right", "nothing", "input", "right", "beyond", "right")
-    programs = [compiler.lower(Fill(b, 64), call.constants) for b in behaviours]
-    faults = [trial.judge(program) for program in programs]
-    assert [fault is None for fault in faults] == [True, False, False, True, False, True]
-    assert judge(programs, trial) == faults
-
-
-def test_what_a_failing_candidate_wrote_helps_nobody(arrays):
-    call = call_of(Fill, arrays)
-    before = images(call, frozenset({"c"}), "exact")
-    after = {name: image.copy() for name, image in before.items()}
-    after["c"].elements[...] = 1
-    behaviours = ("late deadlock", "nothing")
-    programs = [compiler.lower(Fill(b, 64), call.constants) for b in behaviours]
-    deadlock, nothing = judge(programs, Trial("sim", call.constants, call.scalars, before, after))
-    assert deadlock.startswith("raises SimulationError: deadlock") and "c is wrong" in nothing
-
-
-@pytest.mark.parametrize("kind", ["exact", "normal"])
-def test_large_arrays_are_windows_into_a_pool(monkeypatch, kind):
-    module = importlib.import_module("tilus.autotune.trial")
-    monkeypatch.setattr(module, "POOL", 6000)
-    monkeypatch.setattr(module, "WINDOW", 97)
-    array = runtime.Array(0, (128, 50), (200, 4), float32, "cuda:0")
-    made = module._draw(kind, array, np.random.default_rng(0))
-    assert made.shape == (128, 50) and made.dtype == np.float32
-    assert len(np.unique(made, axis=0)) > 120 and len(np.unique(made, axis=1).T) == 50
-    assert abs(made.mean()) < 0.1 and 0.5 < made.std() < 1.2
-    assert (set(np.unique(made)) == {-1, 0, 1}) == (kind == "exact")
-    small = runtime.Array(0, (20, 50), (200, 4), float32, "cuda:0")
-    again = [module._draw(kind, small, np.random.default_rng(seed)) for seed in (1, 1, 2)]
-    assert (again[0] == again[1]).all() and not (again[0] == again[2]).all()
-
-
-@pytest.mark.parametrize("place", [0, 8, 12])
-def test_every_byte_counts(place):
-    """Also those behind the last whole word of eight."""
-    before = np.zeros(13, np.uint8)
-    after = before.copy()
-    assert _same(before, after)
-    after[place] = 1
-    assert not _same(before, after)
-
-
-def test_a_child_that_cannot_begin_is_no_verdict(arrays, monkeypatch):
-    trial = Trial("sim", {}, {}, {"c": Image.like(call_of(Fill, arrays).arrays["c"])}, {})
-    module = importlib.import_module("tilus.autotune.judge")  # the attribute is the function
-    monkeypatch.setattr(module, "environment", lambda: {"PYTHONHOME": "/nonexistent"})
-    with pytest.raises(DeviceError, match="did not start"):
-        judge([object], trial)
-
-
-def test_a_child_that_crashes_blames_the_candidate_in_hand(arrays):
-    call = call_of(Fill, arrays)
-    before = images(call, frozenset({"c"}), "exact")
-    trial = Trial("sim", call.constants, call.scalars, before, {})  # no reference: KeyError
-    program = compiler.lower(Fill("right", 64), call.constants)
-    verdicts = judge([program, program], trial)
-    assert verdicts == ["crashes: KeyError: 'a'"] * 2
-
-
-def test_progress_names_the_stages(arrays):
-    stream = io.StringIO()
-    show = Show("Fill", Console(file=stream, force_terminal=True, width=100))
-    session = Session(Fill, candidates(Fill), call_of(Fill, arrays), show)
-    session.measure(Simulated("cuda:0"))
-    for stage in ("planning", "compiling", "verifying", "timing", "play-off"):
-        assert f"Fill: {stage}" in stream.getvalue()
-    assert "4/4" in stream.getvalue()
