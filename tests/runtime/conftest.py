@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fake driver, in place of the real one wherever the runtime looks for it."""
+"""The fake driver, in place of the real one wherever the runtime looks for it; a fake PyTorch."""
 
-from types import SimpleNamespace
+import ctypes
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from tests.runtime.fake_driver import H200, FakeDriver
+from tests.runtime.tensors import seen
 
 import tilus
 from tilus import runtime
+from tilus.launch import launcher
 from tilus.runtime import arrays, driver, graph, launch, mapped, stream, tensor_map
 
 
@@ -36,3 +40,32 @@ def gpu(fake, monkeypatch, device):
     yield fake
     tilus.option.debug.watchdog(None)
     tilus.option.debug.trace(None)
+
+
+@pytest.fixture
+def torch(gpu, monkeypatch):
+    """A fake GPU, and a PyTorch with a current stream; a tensor map holds what it was made of."""
+
+    def encode(place, kind, rank, address, shape, *rest):
+        words = (ctypes.c_uint64 * 4).from_address(place)
+        words[:] = [address, *shape, 7]
+        return 0
+
+    made = ModuleType("torch")
+    made.stream = 0x50
+    made._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: made.stream + index)
+    monkeypatch.setitem(sys.modules, "torch", made)
+    monkeypatch.setattr(tensor_map, "_encoder", lambda: encode)
+    tensor_map.encode_tensor_map.cache_clear()
+    gpu.read = seen
+    yield made
+    tensor_map.encode_tensor_map.cache_clear()
+
+
+@pytest.fixture
+def bound(monkeypatch):
+    """The calls that were bound, rather than found."""
+    log = []
+    bind = launcher.bind
+    monkeypatch.setattr(launcher, "bind", lambda *words: log.append(words) or bind(*words))
+    return log
