@@ -176,6 +176,12 @@ def test_pairs_ask_for_fewer_rows_and_get_as_many_bytes():
     assert ratio == pytest.approx((64 + 64) / (128 + 64), rel=0.02)
 
 
+def test_pairs_are_not_chosen_where_their_rows_are_whole_lines():
+    known = table.Table({(3000, 5000, 2008): PAIRS}, {}, {}, frozenset({PAIRS.kind}))
+    assert known.choose((3000, 5000, 2000)).cluster == 2
+    assert known.choose((3000, 5000, 2048)) == replace(PAIRS, cluster=1)
+
+
 @pytest.mark.parametrize("sms, blocks", [(132, 132), (114, 114), (113, 112), (200, 132)])
 def test_pairs_have_both_blocks_on_any_gpu(monkeypatch, sms, blocks):
     monkeypatch.setattr(runtime, "gpus", lambda: [SimpleNamespace(sms=sms)])

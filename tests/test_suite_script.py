@@ -60,6 +60,15 @@ def test_the_kernel_in_pairs_has_a_name_of_its_own_that_ages_with_the_version(su
     assert f"{kernel['file']} changed" not in records.staleness(one, suite.ROOT, "cublas")
 
 
+def test_what_is_chosen_today_is_measured_again(suite, monkeypatch):
+    today = Schedule(64, 8, 2, consumers=1)  # which the estimate would not think of there
+    monkeypatch.setattr(suite, "known", lambda: SimpleNamespace(choose=lambda size: today))
+    found = suite.worth_it((8192, 8192, 8192))
+    assert found[-1] == today and len(found) == suite.CANDIDATES + 1
+    monkeypatch.setattr(suite, "known", lambda: SimpleNamespace(choose=lambda size: found[0]))
+    assert suite.worth_it((8192, 8192, 8192)) == found[:-1]
+
+
 def test_the_same_bits_need_one_verdict_and_others_are_judged(suite, prepared, monkeypatch):
     first = prepared.verdicts[suite.VERSION]
     version = prepared.versions[suite.VERSION]

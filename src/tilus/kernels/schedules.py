@@ -150,6 +150,10 @@ class Schedule:
             and parts_filled
         )
 
+    def suited(self, size: Size) -> Schedule:
+        """Return the same without clusters where they win nothing: where no row of K is uneven."""
+        return self if uneven(size) else replace(self, cluster=1)
+
     def deepened(self) -> Schedule:
         """Return the same with as many stages as there is room for."""
         stage = (self.block_m + self.block_n) * BLOCK_K * 2
@@ -162,6 +166,11 @@ def up(x: int, step: int) -> int:
     return -(-x // step)
 
 
+def uneven(size: Size) -> bool:
+    """Say whether rows of K elements begin between lines of the cache."""
+    return size[2] % LINE != 0
+
+
 def predicted_us(schedule: Schedule, size: Size, blocks: int = MULTIPROCESSORS) -> float:
     """Return about how many microseconds a product takes: its waves of tiles, or its traffic."""
     m, n, k = size
@@ -170,7 +179,7 @@ def predicted_us(schedule: Schedule, size: Size, blocks: int = MULTIPROCESSORS) 
     deep = up(up(k, BLOCK_K), schedule.split_k) * BLOCK_K
     rows, columns = schedule.block_m, schedule.block_n
     compute = 2e-6 * rows * max(columns, NARROWEST) * deep / MFLOP
-    asked = UNEVEN * (rows / schedule.cluster + columns) if k % LINE else 0
+    asked = UNEVEN * (rows / schedule.cluster + columns) if uneven(size) else 0
     fetch = 2e-6 * max(rows + columns, asked) * deep / (L2_MBYTES / min(blocks, parts))
     end = TURNS_US if schedule.turns else TILE_US
     waves = up(parts, blocks) * ((compute**6 + fetch**6) ** (1 / 6) + end)
@@ -199,7 +208,7 @@ def tiles(size: Size) -> Iterator[Schedule]:
             yield Schedule(rows, columns, 2, consumers=consumers)
             if consumers == 2 and rows == 128:
                 yield Schedule(rows, columns, 2, turns=True)
-            if consumers == 2 and size[2] % LINE:  # where lines are whole, pairs have won nothing
+            if consumers == 2 and uneven(size):
                 yield Schedule(rows, columns, 2, cluster=2)
     narrow = up(min(size[0], 256), 8) * 8
     if size[0] <= 256:

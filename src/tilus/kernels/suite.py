@@ -36,7 +36,27 @@ SUITE: tuple[Size, ...] = (
     (16, 28672, 4096),
     (3000, 5000, 2008),
 )
-"""M, N, K."""
+"""M, N, K. The schedules of the package's table were chosen at these."""
+
+UNSEEN: tuple[Size, ...] = (
+    (10240, 10240, 10240),
+    (5000, 5000, 5000),
+    (3072, 3072, 3072),
+    (2048, 2048, 2048),
+    (1024, 1024, 1024),
+    (4096, 11008, 4096),
+    (4096, 5120, 5120),
+    (2048, 4096, 4096),
+    (8192, 1280, 8192),
+    (4096, 50304, 768),
+    (776, 4104, 4104),
+    (300, 3000, 12288),
+    (32, 5120, 13824),
+    (8, 14336, 4096),
+    (512, 512, 16384),
+    (1000, 904, 520),
+)
+"""Sizes that no schedule was chosen at: what is measured here, the estimate has chosen."""
 
 
 def geometric_mean(ratios: list[float]) -> float:

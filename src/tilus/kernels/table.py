@@ -55,7 +55,8 @@ class Table:
             return known
         thought_of = ranked(size, order)
         first = next((s for s in thought_of if s.kind in self.kinds), None)
-        fit = [(s, at) for at, s in self.rows.items() if s.fits(size, order)]
+        suited = ((s.suited(size), at) for at, s in self.rows.items())
+        fit = [(s, at) for s, at in suited if s.fits(size, order)]
         if fit:
             best, _ = min(fit, key=lambda x: (predicted_us(x[0], size), distance(x[1], size)))
             clearly = first and CLEARLY * predicted_us(first, size) < predicted_us(best, size)
