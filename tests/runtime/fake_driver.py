@@ -36,6 +36,7 @@ class FakeDriver:
         self.captured: set[int] = set()  # streams
         self.graphs: dict[int, list[SimpleNamespace]] = {}  # by the stream they are captured from
         self.executables = 0  # how many there are
+        self.contexts: dict[int, int] = {}  # of streams that are not of the usual one
 
     def __getattr__(self, name):
         if name.startswith("cu") and hasattr(type(self), f"_{name}"):
@@ -46,7 +47,7 @@ class FakeDriver:
         self.calls.append(name)
         status = self.failing.get(name, SUCCESS)
         if status != SUCCESS:
-            return (status,)
+            return (status, None)
         values = getattr(self, f"_{name}")(*arguments)
         return (SUCCESS, *values) if isinstance(values, tuple) else (SUCCESS, values)
 
@@ -154,6 +155,9 @@ class FakeDriver:
     def _cuStreamDestroy(self, stream):
         self.graphs.pop(int(stream), None)
         return ()
+
+    def _cuStreamGetCtx(self, stream):
+        return real.CUcontext(self.contexts.get(int(stream), CONTEXT))
 
     def _cuStreamIsCapturing(self, stream):
         return real.CUstreamCaptureStatus(int(stream) in self.captured)

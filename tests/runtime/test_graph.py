@@ -3,8 +3,10 @@
 
 import ctypes
 import gc
+import signal
 import threading
 import time
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +14,7 @@ from tests.runtime.fake_driver import CONTEXT, H200, argument
 
 from tilus.dtypes import int32
 from tilus.errors import DeviceError
-from tilus.runtime import Function, Launch
+from tilus.runtime import PER_THREAD, Function, Launch
 from tilus.runtime.graph import Graph
 
 FUNCTION = Function("v3", 100_000, H200, SimpleNamespace(handle=0x3000))
@@ -153,3 +155,64 @@ def test_threads_queue_a_graph_one_after_another(fake, ready):
     for worker in workers:
         worker.join()
     assert kinds(fake)[2:] == ["graph"] * 20 and most == [1]
+
+
+def test_threads_that_have_a_default_stream_each_do_not_wait_for_each_other(fake, ready):
+    """They know their streams by one handle, and launches of one graph follow one another."""
+    for _ in range(4):
+        ready(PER_THREAD)
+    assert kinds(fake) == ["kernel"] * 4 and fake.executables == 0
+
+
+def test_a_stream_of_a_part_of_the_gpu_gets_kernels(fake, ready):
+    """A graph would leave the part: it runs in the context that it was captured in."""
+    fake.contexts[SIDE] = 0xBEEF
+    for _ in range(4):
+        ready(SIDE)
+    assert kinds(fake) == ["kernel"] * 4 and fake.calls.count("cuStreamGetCtx") == 1
+
+
+def test_a_driver_that_cannot_say_which_context_is_current_is_named(fake, ready):
+    """As in a process forked off one that has used the GPU."""
+    for _ in range(3):
+        ready(0)
+    fake.failing["cuCtxGetCurrent"] = fake.CUresult.CUDA_ERROR_NOT_INITIALIZED
+    with pytest.raises(DeviceError, match="context is current: CUDA_ERROR_NOT_INITIALIZED"):
+        ready(0)
+
+
+def test_a_handler_of_signals_may_launch_what_it_has_interrupted(fake, ready):
+    for _ in range(2):
+        ready(0)
+    before = signal.signal(signal.SIGUSR1, lambda *_: ready(0))
+    handled = []
+    fake.read = lambda made: handled or handled.append(0) or signal.raise_signal(signal.SIGUSR1)
+    ready(0)
+    signal.signal(signal.SIGUSR1, before)
+    assert kinds(fake)[2:] == ["graph"] * 2
+
+
+def test_threads_on_different_streams_do_not_wait_for_each_other(fake, ready):
+    inside = threading.Barrier(2)
+    for stream in (5, 6):
+        ready(stream)
+        ready(stream)
+    fake.read = lambda made: inside.wait(10)  # raises where the other one does not come
+    fake.current = [CONTEXT]
+    workers = [threading.Thread(target=ready, args=(stream,)) for stream in (5, 6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert kinds(fake)[4:] == ["graph"] * 2
+
+
+def test_what_a_graph_that_cannot_be_made_was_made_of_is_freed(fake, ready):
+    ready(0)
+    fake.failing["cuGraphInstantiate"] = fake.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning, match="OUT_OF_MEMORY"):
+            ready(0)
+        ready(0)  # and nobody tries again
+    assert fake.calls.count("cuGraphDestroy") == fake.calls.count("cuGraphInstantiate") == 1

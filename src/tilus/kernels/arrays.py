@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,7 +168,7 @@ def new(like: Any, shape: tuple[int, int]) -> Any:
 
 
 @functools.cache
-def _workspace(device: str, handle: int, elements: int) -> Array:
+def _workspace(device: str, queue: Hashable, elements: int) -> Array:
     if device == "sim":
         return runtime.describe(np.empty(elements, np.float32), "workspace")
     index = int(device.removeprefix("cuda:"))
@@ -182,4 +183,4 @@ def workspace(device: str, handle: int, elements: int) -> Array:
     two, so that all of a stream's together are less than twice the largest.
     """
     size = 1 << (elements - 1).bit_length()
-    return _workspace(device, handle if elements > 1 else 0, size)
+    return _workspace(device, runtime.queue_of(handle) if elements > 1 else 0, size)

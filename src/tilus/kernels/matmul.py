@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, no_type_check
@@ -66,6 +67,20 @@ class Plan:
     ran: Ran
     steps: tuple[Step, ...] = ()
 
+    def run(self, handle: int) -> None:
+        """Queue all launches on a stream. Where one leaves in a workspace what the next one reads,
+        no other thread's come in between: the stream's workspace is theirs, too."""
+        if len(self.steps) < 2:
+            for step in self.steps:
+                step.run(handle)
+            return
+        with _together:
+            for step in self.steps:
+                step.run(handle)
+
+
+_together = threading.Lock()
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -95,10 +110,13 @@ class Calls:
     plans: dict[int, Plan] = field(default_factory=dict)
 
     def plan(self, handle: int) -> Plan:
-        """Make the plan for a stream and keep it."""
+        """Make the plan for a stream and keep it, where a handle's workspace is always the same."""
+        made = plan(*self.arrays, self.device, handle)
+        if handle == runtime.PER_THREAD and len(made.steps) > 1:
+            return made
         if len(self.plans) >= STREAMS:
             self.plans.clear()
-        return self.plans.setdefault(handle, plan(*self.arrays, self.device, handle))
+        return self.plans.setdefault(handle, made)
 
 
 class Matmul:
@@ -118,6 +136,10 @@ class Matmul:
         generation, on ``stream`` or on their library's current one; NumPy arrays run on the
         simulator.
 
+        Parts of K go through a workspace that a stream has for all its products. A CUDA graph
+        uses that of the stream it was captured on: replay two such graphs, or one and products of
+        that stream, one after another, or capture them on different streams.
+
         Raises :class:`~tilus.ArgumentError`, before anything is launched, for arrays that do not
         fit, and :class:`~tilus.DeviceError` where there is no GPU that will do.
         """
@@ -126,8 +148,7 @@ class Matmul:
         calls = self._known.find(a, b, out) or self._first(a, b, out)
         handle = calls.current() if stream is None else runtime.stream_handle(stream, (), 0)
         made = calls.plans.get(handle) or calls.plan(handle)
-        for step in made.steps:
-            step.run(handle)
+        made.run(handle)
         self.last_run = made.ran
         return out
 

@@ -19,10 +19,12 @@ from tilus.runtime.driver import on
 from tilus.runtime.launch import Function, Launch, Ready, load
 from tilus.runtime.mapped import MappedMemory
 from tilus.runtime.stream import (
+    PER_THREAD,
     Event,
     current_stream,
     library_stream,
     profiled,
+    queue_of,
     stream_handle,
     synchronize,
 )
@@ -30,6 +32,7 @@ from tilus.runtime.tensor_map import TensorMap, Tiling, encode_tensor_map
 
 __all__ = [
     "CPU",
+    "PER_THREAD",
     "Array",
     "DeviceArray",
     "Event",
@@ -54,6 +57,7 @@ __all__ = [
     "load",
     "on",
     "profiled",
+    "queue_of",
     "require_gpu",
     "span",
     "stream_handle",

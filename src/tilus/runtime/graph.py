@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import ClassVar
@@ -15,7 +16,8 @@ class Graph:
 
     The driver queues it in half the time that it takes for a kernel, whose grid, attributes and
     arguments it must look through at every launch. CUDA driver API, "Graph Management": two
-    threads must not queue it at the same time, and launches of it follow one another.
+    threads must not queue it at the same time, hence ``lock``, and launches of it follow one
+    another.
 
     Each takes some 100 KiB of the GPU's memory, so there are ``MOST`` of them at any time.
     """
@@ -35,11 +37,14 @@ class Graph:
                 check(doing, driver.cuStreamBeginCapture(own, mode))
                 enqueue(int(own))
                 graph = check(doing, driver.cuStreamEndCapture(own))
-                self.executable = check(doing, driver.cuGraphInstantiate(graph, 0))
-                check(doing, driver.cuGraphDestroy(graph))
+                try:
+                    self.executable = check(doing, driver.cuGraphInstantiate(graph, 0))
+                finally:
+                    driver.cuGraphDestroy(graph)
             finally:
                 driver.cuStreamDestroy(own)
         self.stream, self._free = driver.CUstream(stream), driver.cuGraphExecDestroy
+        self.lock = threading.RLock()  # one that a handler of signals, which may launch, can pass
         self.alive.add(self)
 
     def __del__(self) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,13 @@ from tilus.ir import check_clusters
 from tilus.runtime.device import Gpu, gpus
 from tilus.runtime.driver import binding, check, core, device_errors, on, primary_context
 from tilus.runtime.graph import Graph
-from tilus.runtime.stream import NEVER_CAPTURED, captured, stream_handle
+from tilus.runtime.stream import (
+    NEVER_CAPTURED,
+    PER_THREAD,
+    captured,
+    stream_context,
+    stream_handle,
+)
 from tilus.runtime.tensor_map import TensorMap
 
 #: Largest grid, in blocks along x, y and z.
@@ -172,7 +177,7 @@ class Ready:
         driver = binding()
         self._current, self._enqueue = driver.cuCtxGetCurrent, driver.cuGraphLaunch
         self._capturing = driver.cuStreamIsCapturing  # status and answer, both 0 where it is not
-        self._context, self._lock = int(launch.context), threading.Lock()
+        self._context = int(launch.context)
 
     def __call__(self, stream: object = None) -> Any:
         """Queue the launch on ``stream`` and return; errors of the kernel come later.
@@ -184,12 +189,12 @@ class Ready:
         graph = self._graphs.get(handle)
         if (
             graph is None
-            or int(self._current()[1]) != self._context  # or it would run on that one's stream 0
+            or int(self._current()[1] or 0) != self._context  # it would run on that one's stream 0
             or (handle not in NEVER_CAPTURED and any(self._capturing(graph.stream)))
         ):
             self._directly(handle)
             return self._result
-        with self._lock:
+        with graph.lock:
             result = self._enqueue(graph.executable, graph.stream)
         if result[0]:
             check(f"launching {self._launch.function.name}", result)
@@ -197,12 +202,13 @@ class Ready:
 
     def _directly(self, handle: int) -> None:
         """Queue the kernel, not a graph; make a graph of what comes to a stream again."""
-        nobodys = not int(self._current()[1])
+        nobodys = not int(check("asking which context is current", self._current()))
         with on(self._launch.function.gpu.index):
             again = self._configs.get(handle)
             config = again or self._config(handle)
             self._queue(config)
             if again and handle not in self._graphs and Graph.room() and not captured(handle):
+                self._graphs[handle] = None  # no other thread makes one, too
                 self._graphs[handle] = self._graph(handle)
         if nobodys:  # the thread's next launch finds the context ready
             binding().cuCtxSetCurrent(self._launch.context)
@@ -214,9 +220,15 @@ class Ready:
         return made
 
     def _graph(self, handle: int) -> Graph | None:
-        """Make a graph for a stream; where the driver cannot, for want of memory, say so."""
+        """Make a graph for a stream where that does what the kernel does; where the driver cannot,
+        for want of memory, say so."""
+        if handle == PER_THREAD:  # launches of a graph, and so the threads, would await each other
+            return None
         function = self._launch.function
         try:
+            # A graph runs in the kernel's context, whatever stream it is queued on.
+            if handle not in NEVER_CAPTURED and stream_context(handle) != self._context:
+                return None
             return Graph(self._apart, handle, function.gpu.index)
         except DeviceError as error:
             said = f"{error}. Each launch of {function.name} takes some microseconds longer."

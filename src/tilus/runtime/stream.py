@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +16,23 @@ from tilus.runtime.driver import binding, check, on
 
 NEVER_CAPTURED = (0, 1)
 """Handles of the default stream in its old form, which the driver never captures."""
+PER_THREAD = 2
+"""Handle of the default stream in its new form: of another stream in each thread."""
+
+
+class _Own(threading.local):
+    """What a thread has for itself; no two threads' are ever equal, as their numbers may be."""
+
+    def __init__(self) -> None:
+        self.token = object()
+
+
+_own = _Own()
+
+
+def queue_of(handle: int) -> Hashable:
+    """Return what tells one stream from another, those that threads know by the same handle too."""
+    return _own.token if handle == PER_THREAD else handle
 
 
 def stream_handle(stream: object, arrays: Iterable[object], device: int) -> int:
@@ -73,6 +91,14 @@ def captured(handle: int) -> bool:
     driver = binding()
     result = driver.cuStreamIsCapturing(driver.CUstream(handle))
     return bool(check("asking whether a stream is captured", result))
+
+
+def stream_context(handle: int) -> int:
+    """Return the context in which kernels that come to a stream run: the current one for default
+    streams, that of a part of the GPU where the stream was made for a green context."""
+    driver = binding()
+    result = driver.cuStreamGetCtx(driver.CUstream(handle))
+    return int(check("asking which context a stream belongs to", result))
 
 
 class Event:
