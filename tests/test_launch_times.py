@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/launch-times: each caller in turn, the first round forgotten, a record that tells all."""
 
+import gc
 import json
 from types import SimpleNamespace
 
@@ -15,12 +16,16 @@ from tilus import runtime
 def times(monkeypatch):
     """The script as a module; its clock goes by what ``cost`` says of a caller, in nanoseconds."""
     module = load("launch-times")
-    world = SimpleNamespace(
-        module=module, log=[], now=0, cost={"tilus": 4000, "tilus_matmul": 5900}
-    )
+    world = SimpleNamespace(module=module, log=[], now=0, collected=False)
+    world.cost = {"tilus": 4000, "tilus_matmul": 5900}
 
     def call(name):
-        return lambda: world.log.append(name) or setattr(world, "now", world.now + world.cost[name])
+        def made():
+            world.log.append(name)
+            world.now += world.cost[name]
+            world.collected |= gc.isenabled()
+
+        return made
 
     torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: world.log.append("wait")))
     monkeypatch.setattr(module, "callers", lambda *_: {name: call(name) for name in world.cost})
@@ -54,15 +59,24 @@ def test_callers_take_turns_on_an_idle_gpu(times, tmp_path):
     times.module.main(str(tmp_path / "launch.json"))
     turn = [x for name in times.cost for x in ("wait", *[name] * 5, "wait")]
     assert times.log == ["settle", *turn * 4]
+    assert not times.collected and gc.isenabled()
 
 
 def test_the_least_busy_processor_is_taken(monkeypatch):
     module, where = load("launch-times"), [{4, 6, 7}]
-    us = {4: 900.0, 6: 400.0, 7: 450.0}
+    us = {4: [900.0] * 3, 6: [400.0, 999.0, 400.0], 7: [450.0, 450.0, 300.0]}
+    medians = {4: 900.0, 6: 400.0, 7: 450.0}
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: where[-1])
     monkeypatch.setattr(module.os, "sched_setaffinity", lambda pid, cpus: where.append(cpus))
-    monkeypatch.setattr(module, "idle_loop", lambda: us[next(iter(where[-1]))])
-    assert module.settle() == us and where[-1] == {6}
+    monkeypatch.setattr(module, "idle_loop", lambda: us[next(iter(where[-1]))].pop())
+    monkeypatch.setattr(module, "LOOPS", 3)
+    assert module.settle() == medians and where[-1] == {6}
+
+
+def test_a_loop_is_timed_in_microseconds(monkeypatch):
+    module, clock = load("launch-times"), iter([5_000, 125_000])
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter_ns=lambda: next(clock)))
+    assert module.idle_loop() == 120.0
 
 
 def test_a_call_that_takes_too_long_fails(times, tmp_path):

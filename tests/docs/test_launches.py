@@ -58,6 +58,7 @@ def test_the_table_has_medians_in_its_own_order(tmp_path: Path) -> None:
     text = build(tmp_path / "now", record())
     ours, triton = text.index("4.5 µs"), text.index("22.0 µs")
     assert ours < triton and "4.0 – 5.0" in text and "20.0 – 30.0" in text
+    assert "Each round: fixture; one thread." in text
     assert "FIXTURE CPU" in text and "torch 0.0" in text and "256×256×128" in text
     assert "recorded on 1999-12-31, FIXTURE GPU" in text and "changed since" not in text
 

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 from ladder import suite
+from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from tests import sample_record
 
+from tilus import records
 from tilus.kernels import Schedule
 from tilus.kernels.suite import SUITE, VERSION, geometric_mean
 from tilus.records import Record
@@ -38,6 +42,34 @@ def test_a_row_has_schedule_time_speed_and_both_ratios():
     assert (size, default, best) == ("8192³", "2.000×", "1.000×")
     assert schedule == "256×16, 6 stages, swapped, K in 4 parts"
     assert time.startswith("0.500") and speed.startswith("2199")
+
+
+def build(root: Path, made: Record | None) -> str:
+    """Build one page in a project of its own; return its text."""
+    (root / "docs").mkdir(parents=True)
+    text = f"Page\n====\n\n:suite:`{' '.join(map(str, SUITE[1]))}`.\n\n.. suite-table::\n"
+    (root / "docs" / "index.rst").write_text(text)
+    if made:
+        records.write(made, root / "plots" / "data" / "suite.json")
+    settings = {"extensions": ["ladder.numbers", "ladder.suite"], "record_folders": ["plots/data"]}
+    (root / "conf.py").write_text("".join(f"{k} = {v!r}\n" for k, v in settings.items()))
+    folders = root / "docs", root, root / "out", root / "trees"
+    Sphinx(*folders, "html", status=None, warning=None).build()
+    html = (root / "out" / "index.html").read_text(encoding="utf-8")
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "|", html))
+
+
+def test_a_page_has_ratio_rows_and_means(tmp_path):
+    text = build(tmp_path, record(2.0, 0.5))
+    assert "|0.500×|" in text and text.count("not measured yet") == len(SUITE) - 2
+    assert f"geometric mean 1.000× over 2 of {len(SUITE)} sizes" in text
+    assert f"geometric mean 0.500× over 2 of {len(SUITE)} sizes" in text
+
+
+def test_a_page_without_a_record_says_so(tmp_path):
+    text = build(tmp_path, None)
+    assert text.count("not measured yet") == 1 + len(SUITE) and "geometric mean" not in text
+    assert "there is no record plots/data/suite.json" in text
 
 
 def test_a_schedule_in_pairs_says_so():

@@ -29,9 +29,8 @@ class FakeDriver:
         self.launches: list[SimpleNamespace] = []
         self.calls: list[str] = []
         self.mode = real.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
-        self.modes: list[
-            real.CUstreamCaptureMode
-        ] = []  # when memory was allocated, or a graph made
+        # When memory was allocated, and a graph captured and made:
+        self.modes: list[real.CUstreamCaptureMode] = []
         self.active_clusters = 66
         self.captured: set[int] = set()  # streams
         self.graphs: dict[int, list[SimpleNamespace]] = {}  # by the stream they are captured from
@@ -163,6 +162,7 @@ class FakeDriver:
         return real.CUstreamCaptureStatus(int(stream) in self.captured)
 
     def _cuStreamBeginCapture(self, stream, mode):
+        self.modes.append(mode)
         self.graphs[int(stream)] = []
         return ()
 

@@ -20,14 +20,16 @@ from tilus.runtime.graph import Graph
 FUNCTION = Function("v3", 100_000, H200, SimpleNamespace(handle=0x3000))
 RELAXED = 2
 SIDE = 0x70
+RESULT = object()
 
 
 @pytest.fixture
 def ready(fake):
-    """A launch of clusters with the argument 8."""
+    """A launch of clusters with the argument 8; it returns RESULT."""
     fake.read = lambda made: argument(made, 0, ctypes.c_int32)
     fake.current = [CONTEXT]
-    return Launch(FUNCTION, 0, [int32], threads=160, cluster=(2, 1, 1)).ready((4, 1, 1), [], [8])
+    launch = Launch(FUNCTION, 0, [int32], threads=160, cluster=(2, 1, 1))
+    return launch.ready((4, 1, 1), [], [8], result=RESULT)
 
 
 def kinds(fake):
@@ -37,9 +39,9 @@ def kinds(fake):
 
 @pytest.mark.parametrize("stream", [0, SIDE])
 def test_the_third_launch_on_a_stream_is_a_graphs_and_the_same(fake, ready, stream):
-    for _ in range(4):
-        ready(stream)
+    assert [ready(stream) for _ in range(4)] == [RESULT] * 4
     assert kinds(fake) == ["kernel", "kernel", "graph", "graph"] and fake.executables == 1
+    assert fake.calls.count("cuGraphDestroy") == 1  # what the executable was made from
     same = ("grid", "block", "clusters", "shared_bytes", "function", "arguments", "context")
     first = fake.launches[0]
     assert (first.clusters, first.arguments, first.context) == ([(2, 1, 1)], 8, CONTEXT)
@@ -81,10 +83,11 @@ def test_a_captured_stream_gets_kernels(fake, ready):
     assert kinds(fake)[5:] == ["kernel"]
 
 
-def test_the_default_stream_is_never_asked(fake, ready):
+@pytest.mark.parametrize("stream", [0, 1])  # 1: CU_STREAM_LEGACY
+def test_the_default_stream_is_never_asked(fake, ready, stream):
     """It cannot be captured, and the driver calls the question itself an error at times."""
     for _ in range(3):
-        ready(0)
+        ready(stream)
     assert "cuStreamIsCapturing" not in fake.calls
 
 
@@ -114,7 +117,7 @@ def test_a_graph_may_be_made_while_other_streams_are_captured(fake, ready):
     before = fake.mode
     for _ in range(2):
         ready(0)
-    assert fake.modes == [RELAXED] and fake.mode == before
+    assert fake.modes == [RELAXED] * 2 and fake.mode == before
 
 
 def test_a_graph_that_fails_names_the_kernel_and_the_status(fake, ready):
