@@ -322,3 +322,16 @@ def test_guards_are_where_the_kernel_does_not_look():
     assert (
         operands.c.shape == (8, 8) and operands.c.ctypes.data - operands.memory.ctypes.data == 128
     )
+
+
+def test_a_script_has_one_record_and_its_docstring_is_its_help(capsys):
+    seen = []
+    program = workload.on_record(
+        lambda path: seen.append(path) or 3,
+        Path("usual.json"),
+        "Time it.\n\n    a   b\n    c   d\n",
+    )
+    assert workload.status(program, []) == workload.status(program, ["other.json"]) == 3
+    assert seen == ["usual.json", "other.json"]
+    assert workload.status(program, ["--help"]) == 0
+    assert "    a   b\n" in capsys.readouterr().out

@@ -13,7 +13,7 @@ measured yet*.
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
@@ -23,7 +23,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from ladder import found
 from ladder.numbers import FORMATS, NOT_YET, table
 from measured import load, size
-from tilus.kernels.suite import SUITE, VERSION, geometric_mean
+from tilus.kernels.suite import SUITE, VERSION
 from tilus.records import tflops
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ class Ratio(SphinxRole):
 def ratio(record: Record, of: str, place: str) -> str | None:
     """Return what stands for ``of``, a size or ``mean``; None where it has not been measured."""
     if of == "mean":
-        return times(geometric_mean(against(record, "vs_cublas")))
+        ratios = against(record, "vs_cublas")
+        return times(geometric_mean(ratios)) if ratios else None
     at = tuple(map(int, of.split()))
     if at not in SUITE:
         raise ExtensionError(f"{place}: no size {of} in the suite")

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from math import exp, fsum, log
-
 from tilus.kernels.schedules import Size
 
 VERSION = "kernels.matmul"
@@ -57,8 +55,3 @@ UNSEEN: tuple[Size, ...] = (
     (1000, 904, 520),
 )
 """Sizes that no schedule was chosen at: what is measured here, the estimate has chosen."""
-
-
-def geometric_mean(ratios: list[float]) -> float:
-    """Return the mean of ratios in which twice as fast and half as fast cancel out."""
-    return exp(fsum(map(log, ratios)) / len(ratios))
