@@ -29,7 +29,7 @@ class FakeDriver:
         self.launches: list[SimpleNamespace] = []
         self.calls: list[str] = []
         self.mode = real.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
-        # When memory was allocated, and a graph captured and made:
+        # When memory was allocated, and a graph captured, made and destroyed:
         self.modes: list[real.CUstreamCaptureMode] = []
         self.active_clusters = 66
         self.captured: set[int] = set()  # streams
@@ -178,6 +178,7 @@ class FakeDriver:
         return ()
 
     def _cuGraphExecDestroy(self, executable):
+        self.modes.append(self.mode)
         self.executables -= 1
         return ()
 

@@ -113,11 +113,21 @@ def test_there_are_so_many_graphs_at_most(fake, ready, monkeypatch):
     assert fake.executables == 0 and Graph.room()
 
 
-def test_a_graph_may_be_made_while_other_streams_are_captured(fake, ready):
+def test_a_graph_may_be_made_and_freed_while_other_streams_are_captured(fake, ready):
     before = fake.mode
     for _ in range(2):
         ready(0)
     assert fake.modes == [RELAXED] * 2 and fake.mode == before
+    ready._graphs.clear()
+    assert fake.modes == [RELAXED] * 3 and fake.mode == before and fake.executables == 0
+
+
+def test_a_driver_that_is_gone_is_no_error_where_a_graph_is_freed(fake, ready, capsys):
+    for _ in range(2):
+        ready(0)
+    fake.failing["cuThreadExchangeStreamCaptureMode"] = fake.CUresult.CUDA_ERROR_NOT_INITIALIZED
+    ready._graphs.clear()
+    assert "cuGraphExecDestroy" not in fake.calls and not capsys.readouterr().err
 
 
 def test_a_graph_that_fails_names_the_kernel_and_the_status(fake, ready):

@@ -6,8 +6,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar
 
+from tilus.errors import DeviceError
 from tilus.runtime.driver import binding, captures_allowed, check, on
 
 
@@ -43,15 +45,18 @@ class Graph:
                     driver.cuGraphDestroy(graph)
             finally:
                 driver.cuStreamDestroy(own)
-        self.stream, self._free = driver.CUstream(stream), driver.cuGraphExecDestroy
+        weakref.finalize(self, _free, self.executable, device).atexit = False
+        self.stream = driver.CUstream(stream)
         self.lock = threading.RLock()  # one that a handler of signals, which may launch, can pass
         self.alive.add(self)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_free"):
-            self._free(self.executable)
 
     @classmethod
     def room(cls) -> bool:
         """Return whether there may be one more."""
         return len(cls.alive) < cls.MOST
+
+
+def _free(executable: Any, device: int) -> None:
+    # Nobody chooses when: it may be while the program captures a stream, or in a forked process.
+    with suppress(DeviceError), on(device), captures_allowed():
+        binding().cuGraphExecDestroy(executable)
