@@ -27,7 +27,7 @@ from tilus.kernels.schedules import (
     shortlist,
     uneven,
 )
-from tilus.kernels.suite import SUITE
+from tilus.kernels.suite import MORE, SUITE, UNSEEN
 
 SIZES = st.tuples(st.integers(1, 20000), st.integers(1, 140000), st.integers(1, 30000))
 ORDERS = st.builds(Order, st.booleans(), st.booleans(), st.booleans())
@@ -220,7 +220,8 @@ def test_the_estimate_agrees_with_what_was_measured():
 def test_the_table_holds_the_fastest_of_what_was_tried_for_every_size_of_the_suite():
     fastest = {size: min(times, key=lambda x: x[1])[0] for size, times in tried()}
     assert fastest == table.measured().rows
-    assert set(fastest) == set(SUITE)
+    assert set(fastest) == {*SUITE, *MORE}
+    assert not {*UNSEEN} & {*SUITE, *MORE}
 
 
 @pytest.mark.parametrize(

