@@ -77,3 +77,19 @@ def test_what_is_not_there_is_named(program, words, run):
     code, said = run(program, words)
     assert code in (1, 2)
     assert words[-1] in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("scripts/gpu", ["--join", "out.json"]),
+        ("scripts/gpu", ["--join", "out.json", "broken.json"]),
+        ("examples/failures/on_gpu.py", ["--json", RECORD, "--device", "sim", "--known"]),
+    ],
+)
+def test_records_that_are_none_are_told_in_a_line(program, words, run, monkeypatch):
+    monkeypatch.syspath_prepend(str((ROOT / program).parent))
+    Path("broken.json").write_text("{")
+    code, said = run(program, [*words, "broken.json"] if words[-1] == "--known" else words)
+    assert code in (1, 2)
+    assert "records to join" in said or "JSON" in said.splitlines()[-1]

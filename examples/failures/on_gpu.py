@@ -346,7 +346,7 @@ def still_true(path: Path | None, machine: Mapping[str, Any]) -> dict[str, Any]:
     another machine, or from another way to run them."""
     if path is None or not path.exists():
         return {}
-    known = outcomes.check(json.loads(path.read_text()))
+    known = outcomes.load(path)
     asked = "gpu", "driver", "nvrtc", "sanitizer"
     if any(known["environment"][name] != machine["environment"][name] for name in asked):
         return {}

@@ -142,7 +142,11 @@ def check(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def load(path: Path) -> Mapping[str, Any]:
     """Read a record; raise ArgumentError where it is not valid."""
-    return check(json.loads(path.read_text(encoding="utf-8")))
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # of JSON, or of the encoding
+        raise ArgumentError("record", "JSON", error, "Run scripts/gpu failures again.") from error
+    return check(data)
 
 
 def heard(record: Mapping[str, Any], mutant: mutants.Mutant, tool: str) -> str:
