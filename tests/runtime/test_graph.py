@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import warnings
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -81,6 +82,18 @@ def test_a_captured_stream_gets_kernels(fake, ready):
     fake.captured = {SIDE}
     ready(SIDE)
     assert kinds(fake)[5:] == ["kernel"]
+
+
+@pytest.mark.parametrize("stream", [SIDE, SIDE + 1])
+def test_a_kernel_that_was_captured_stays_loaded(fake, stream):
+    """The program's graph has it, long after the last one who could launch it has gone."""
+    fake.captured = {SIDE}
+    function = Function("v3", 100_000, H200, SimpleNamespace(handle=0x3000))
+    Launch(function, 0, [], threads=160)((1, 1, 1), [], [], stream)
+    loaded = weakref.ref(function)
+    del function
+    gc.collect()
+    assert (loaded() is not None) is (stream == SIDE)
 
 
 @pytest.mark.parametrize("stream", [0, 1])  # 1: CU_STREAM_LEGACY

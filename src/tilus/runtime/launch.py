@@ -73,6 +73,11 @@ def load(code: bytes, name: str, shared_bytes: int, device: int = 0) -> Function
     return Function(name, shared_bytes, gpu, kernel)
 
 
+CAPTURED: set[Function] = set()
+"""Kernels that stay loaded for good: a CUDA graph of the program's has them in it, and is nobody
+that ``cuda.core``, which unloads a kernel that nobody holds, would know of."""
+
+
 class Launch:
     """Launches one kernel. What stays the same from call to call is prepared here, once.
 
@@ -207,7 +212,9 @@ class Ready:
             again = self._configs.get(handle)
             config = again or self._config(handle)
             self._queue(config)
-            if again and handle not in self._graphs and Graph.room() and not captured(handle):
+            if captured(handle):
+                CAPTURED.add(self._launch.function)
+            elif again and handle not in self._graphs and Graph.room():
                 self._graphs[handle] = None  # no other thread makes one, too
                 self._graphs[handle] = self._graph(handle)
         if nobodys:  # the thread's next launch finds the context ready
