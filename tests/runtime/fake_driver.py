@@ -35,6 +35,7 @@ class FakeDriver:
         self.captured: set[int] = set()  # streams
         self.graphs: dict[int, list[SimpleNamespace]] = {}  # by the stream they are captured from
         self.executables = 0  # how many there are
+        self.freed_in: int | None = None  # the context that was current
         self.contexts: dict[int, int] = {}  # of streams that are not of the usual one
 
     def __getattr__(self, name):
@@ -179,6 +180,7 @@ class FakeDriver:
 
     def _cuGraphExecDestroy(self, executable):
         self.modes.append(self.mode)
+        self.freed_in = self.current[-1]
         self.executables -= 1
         return ()
 
