@@ -74,8 +74,8 @@ def load(code: bytes, name: str, shared_bytes: int, device: int = 0) -> Function
 
 
 CAPTURED: set[Function] = set()
-"""Kernels that stay loaded for good: a CUDA graph of the program's has them in it, and is nobody
-that ``cuda.core``, which unloads a kernel that nobody holds, would know of."""
+"""Kernels that stay loaded for good: a program's CUDA graph has them in it. ``cuda.core`` knows
+nothing of such a graph, and unloads a kernel that no Python object holds."""
 
 
 class Launch:
