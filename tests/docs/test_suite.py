@@ -15,7 +15,8 @@ from tests import sample_record
 
 from tilus import records
 from tilus.kernels import Schedule
-from tilus.kernels.suite import SUITE, VERSION
+from tilus.kernels.schedules import Size
+from tilus.kernels.suite import SUITE, UNSEEN, VERSION
 from tilus.records import Record
 
 SCHEDULE = {
@@ -24,12 +25,12 @@ SCHEDULE = {
 }
 
 
-def record(*ratios: float) -> Record:
+def record(*ratios: float, sizes: tuple[Size, ...] = SUITE) -> Record:
     """Return a record with as many rows of the suite, each so many times as fast as cuBLAS."""
     data = sample_record.sample()
     data["sources"]["kernels"] = {VERSION: data["sources"]["kernels"]["v3"]}
     rows = []
-    for (m, n, k), ratio in zip(SUITE, ratios, strict=False):
+    for (m, n, k), ratio in zip(sizes, ratios, strict=False):
         size = {"m": m, "n": n, "k": k}
         rows.append(sample_record.row("cublas", [1.0], 1.0, **size))
         ours = {"schedule": SCHEDULE, "vs_best_cublas": 0.5 * ratio, "best_cublas": "cublaslt"}
@@ -44,10 +45,10 @@ def test_a_row_has_schedule_time_speed_and_both_ratios():
     assert time.startswith("0.500") and speed.startswith("2199")
 
 
-def build(root: Path, made: Record | None) -> str:
+def build(root: Path, made: Record | None, directive: str = "suite-table::") -> str:
     """Build one page in a project of its own; return its text."""
     (root / "docs").mkdir(parents=True)
-    text = f"Page\n====\n\n:suite:`{' '.join(map(str, SUITE[1]))}`.\n\n.. suite-table::\n"
+    text = f"Page\n====\n\n:suite:`{' '.join(map(str, SUITE[1]))}`.\n\n.. {directive}\n"
     (root / "docs" / "index.rst").write_text(text)
     if made:
         records.write(made, root / "plots" / "data" / "suite.json")
@@ -70,6 +71,14 @@ def test_a_page_without_a_record_says_so(tmp_path):
     text = build(tmp_path, None)
     assert text.count("not measured yet") == 1 + len(SUITE) and "geometric mean" not in text
     assert "there is no record plots/data/suite.json" in text
+
+
+def test_sizes_beside_the_suite_have_a_table_of_their_own_without_a_mean(tmp_path):
+    made = record(0.75, sizes=UNSEEN[3:])
+    text = build(tmp_path, made, "suite-table:: unseen")
+    assert "0.750×" in text and text.count("not measured yet") == len(UNSEEN)  # one in the text
+    assert "default at 1 of 1 sizes." in text and "geometric mean" not in text
+    assert suite.ratio(made, " ".join(map(str, UNSEEN[3])), "here") == "0.750×"
 
 
 def test_a_schedule_in_pairs_says_so():

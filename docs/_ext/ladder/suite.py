@@ -4,6 +4,7 @@
 ::
 
     .. suite-table::
+    .. suite-table:: unseen       sizes that no schedule was chosen at
     :suite:`3000 5000 2008`       the ratio to cuBLAS at a size
     :suite:`mean`                 their geometric mean, over all sizes
 
@@ -23,7 +24,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from ladder import found
 from ladder.numbers import FORMATS, NOT_YET, table
 from measured import load, size
-from tilus.kernels.suite import SUITE, VERSION
+from tilus.kernels.suite import SUITE, UNSEEN, VERSION
 from tilus.records import tflops
 
 if TYPE_CHECKING:
@@ -111,15 +112,27 @@ def sentence(ratios: list[float]) -> str:
     )
 
 
+def tally(record: Record, sizes: tuple[Size, ...]) -> str:
+    """Return how many sizes there are, and where ours is slower."""
+    rows = [row for at in sizes if (row := measurement(record, at))]
+    slower = sum(row["vs_cublas"] < 1 for row in rows)
+    return f"Slower than {RATIOS['vs_cublas']} at {slower} of {len(rows)} sizes."
+
+
 class SuiteTable(SphinxDirective):
-    """The table of the suite, its means and its badge."""
+    """The table of the suite with its means, or that of sizes beside it; and its badge."""
+
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         record = find(self.env)
+        unseen = self.arguments == ["unseen"]
+        sizes = UNSEEN if unseen else SUITE
         compared = (f"Against {name}" for name in RATIOS.values())
         header = ("M×N×K", "Schedule", "Time", "Speed", *compared)
-        rows = table(header, [cells(record and record.record, at) for at in SUITE])
-        lines = [nodes.paragraph("", line) for line in means(record.record)] if record else []
+        rows = table(header, [cells(record and record.record, at) for at in sizes])
+        said = ([tally(record.record, sizes)] if unseen else means(record.record)) if record else []
+        lines = [nodes.paragraph("", line) for line in said]
         badge = record.badge() if record else found.not_yet(FILE)
         return [nodes.container("", rows, *lines, badge, classes=["record-table"])]
 
@@ -140,7 +153,7 @@ def ratio(record: Record, of: str, place: str) -> str | None:
         ratios = against(record, "vs_cublas")
         return times(geometric_mean(ratios)) if ratios else None
     at = tuple(map(int, of.split()))
-    if at not in SUITE:
+    if at not in SUITE + UNSEEN:
         raise ExtensionError(f"{place}: no size {of} in the suite")
     row = measurement(record, at)
     return times(row["vs_cublas"]) if row else None

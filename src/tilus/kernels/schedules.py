@@ -41,8 +41,9 @@ DRAM_MBYTES = 3.9
 LAUNCH_US, TILE_US, TURNS_US, SUMS_US = 2.5, 1.0, 0.2, 3.3
 A_COLUMNS = 12  # how many columns' products the rows of A cost, which WGMMA reads for all columns
 NARROWEST = 48  # columns that a product of WGMMA takes time for at least
-LATENCY_US = 1.4  # until device memory has answered: as many steps as there are stages take that
-UNEVEN = 3.0
+OUTSIDE_US = 0.0034  # what a row of a box takes that lies beyond the matrix, which TMA fills itself
+LATENCY_US = 1.2  # until device memory has answered: as many steps as there are stages take that
+UNEVEN = 2.8
 """How much longer rows take to come that begin between lines of the cache: as at K = 2008.
 
 Those that a block asks for are counted, not those that another one sends it.
@@ -99,15 +100,23 @@ class Schedule:
 
     def tiles(self, size: Size) -> int:
         """Return the number of tiles of C, with those beyond its edge that fill a cluster."""
-        m, n, _ = size
-        x, y = (n, m) if self.swapped else (m, n)
+        x, y = self.sides(size)
         return up(x, self.block_m) * up(y, self.block_n * self.cluster) * self.cluster
+
+    def sides(self, size: Size) -> tuple[int, int]:
+        """Return how many rows and columns of C the tile's rows and columns are to cover."""
+        m, n, _ = size
+        return (n, m) if self.swapped else (m, n)
 
     def once(self, size: Size) -> bool:
         """Say whether some operand's elements are read by one block each, from device memory."""
-        m, n, _ = size
-        x, y = (n, m) if self.swapped else (m, n)
+        x, y = self.sides(size)
         return x <= self.block_m or y <= self.block_n
+
+    def outside(self, size: Size) -> int:
+        """Return how many rows of a step's boxes no tile has inside the matrices."""
+        x, y = self.sides(size)
+        return max(0, self.block_m - x) + max(0, self.block_n - y)
 
     @property
     def shared_bytes(self) -> int:
@@ -188,8 +197,10 @@ def predicted_us(schedule: Schedule, size: Size, blocks: int = MULTIPROCESSORS) 
     rows, columns = schedule.block_m, schedule.block_n
     compute = 2e-6 * rows * (max(columns, NARROWEST) + A_COLUMNS) * deep / MFLOP
     asked = UNEVEN * (rows / schedule.cluster + columns) if uneven(size) else 0
+    steps = deep // BLOCK_K
     fetch = 2e-6 * max(rows + columns, asked) * deep / (L2_MBYTES / min(blocks, parts))
-    answers = LATENCY_US * deep / BLOCK_K / schedule.num_stages if schedule.once(size) else 0
+    fetch += OUTSIDE_US * schedule.outside(size) * steps
+    answers = LATENCY_US * steps / schedule.num_stages if schedule.once(size) else 0
     end = TURNS_US if schedule.turns else TILE_US
     waves = up(parts, blocks) * ((compute**6 + fetch**6 + answers**6) ** (1 / 6) + end)
     memory = 2e-6 * (m * k + n * k + m * n) / DRAM_MBYTES
