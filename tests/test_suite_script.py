@@ -27,6 +27,12 @@ def suite(monkeypatch):
 
 
 @pytest.fixture
+def tuning(suite):
+    """The part of the script that chooses schedules."""
+    return sys.modules["tuning"]
+
+
+@pytest.fixture
 def prepared(suite):
     return judged(suite)
 
@@ -62,13 +68,13 @@ def test_the_kernel_in_pairs_has_a_name_of_its_own_that_ages_with_the_version(su
     assert f"{kernel['file']} changed" not in records.staleness(one, suite.ROOT, "cublas")
 
 
-def test_what_is_chosen_today_is_measured_again(suite, monkeypatch):
+def test_what_is_chosen_today_is_measured_again(tuning, monkeypatch):
     today = Schedule(64, 8, 2, consumers=1)  # which the estimate would not think of there
-    monkeypatch.setattr(suite, "known", lambda: SimpleNamespace(choose=lambda size: today))
-    found = suite.worth_it((8192, 8192, 8192))
-    assert found[-1] == today and len(found) == suite.CANDIDATES + 1
-    monkeypatch.setattr(suite, "known", lambda: SimpleNamespace(choose=lambda size: found[0]))
-    assert suite.worth_it((8192, 8192, 8192)) == found[:-1]
+    monkeypatch.setattr(tuning, "known", lambda: SimpleNamespace(choose=lambda size: today))
+    found = tuning.worth_it((8192, 8192, 8192))
+    assert found[-1] == today and len(found) == tuning.CANDIDATES + 1
+    monkeypatch.setattr(tuning, "known", lambda: SimpleNamespace(choose=lambda size: found[0]))
+    assert tuning.worth_it((8192, 8192, 8192)) == found[:-1]
 
 
 def test_the_same_bits_need_one_verdict_and_others_are_judged(suite, prepared, monkeypatch):
@@ -150,25 +156,25 @@ def test_nothing_begins_when_the_time_is_over(suite, monkeypatch, tmp_path):
     assert not seen and "no time left" in said
 
 
-def test_the_table_has_the_fastest_and_all_that_was_tried(suite, monkeypatch, tmp_path):
+def test_the_table_has_the_fastest_and_all_that_was_tried(tuning, monkeypatch, tmp_path):
     fast, slow = Schedule(256, 200, 3), Schedule(128, 256, 3)
-    trial = suite.Trial((1, 2, 3), None, {slow: 2.0, fast: 1.0}, 1.5)
+    trial = tuning.Trial((1, 2, 3), None, {slow: 2.0, fast: 1.0}, 1.5)
     telemetry = SimpleNamespace(power_limit_w=700.0)
     monkeypatch.setattr(runtime, "telemetry", lambda _: telemetry)
     path = tmp_path / "t.json"
-    suite.write_table(path, [trial.row()], H200)
+    tuning.write_table(path, [trial.row()], H200)
     found = json.loads(path.read_text())
     assert table.Table.of(found).rows == {(1, 2, 3): fast}
     assert [t["ms"] for t in found["rows"][0]["tried"]] == [1.0, 2.0]
     assert found["sources"] == table.hashes()
-    assert suite.kept_rows(path, H200) == found["rows"]
+    assert tuning.kept_rows(path, H200) == found["rows"]
     with pytest.raises(ArgumentError, match=r"--keep must be a table of H1 and of today's kernels"):
-        suite.kept_rows(path, replace(H200, name="H1"))
+        tuning.kept_rows(path, replace(H200, name="H1"))
 
 
-def test_orders_that_are_the_same_for_a_size_are_tried_once(suite):
-    trial = suite.Trial((8192, 8192, 8192), None, {Schedule(256, 200, 3): 1.0})
-    assert [(s.group_m, s.num_blocks) for s in suite.orders(trial)] == list(suite.ORDERS)
-    flat = suite.Trial((16, 28672, 4096), None, {Schedule(64, 256, 4, consumers=1): 1.0})
-    assert [(s.group_m, s.num_blocks) for s in suite.orders(flat)] == [(1, 128)]
-    assert suite.orders(suite.Trial((1, 1, 1), None)) == []
+def test_orders_that_are_the_same_for_a_size_are_tried_once(tuning):
+    trial = tuning.Trial((8192, 8192, 8192), None, {Schedule(256, 200, 3): 1.0})
+    assert [(s.group_m, s.num_blocks) for s in tuning.orders(trial)] == list(tuning.ORDERS)
+    flat = tuning.Trial((16, 28672, 4096), None, {Schedule(64, 256, 4, consumers=1): 1.0})
+    assert [(s.group_m, s.num_blocks) for s in tuning.orders(flat)] == [(1, 128)]
+    assert tuning.orders(tuning.Trial((1, 1, 1), None)) == []
