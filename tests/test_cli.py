@@ -38,6 +38,14 @@ class Fill(tilus.Script):
         self.store_global(out, tile, offsets=[0, 0])
 """
 
+MISSPELT = (
+    FILL.replace("self.store_global(", "self.put(")
+    + """
+    def put(self, out, tile, offsets):
+        self.store_globl(out, tile, offsets=offsets)
+"""
+)
+
 WRONG = """
     def reference(self, out_ptr):
         out_ptr[...] = 2
@@ -230,6 +238,13 @@ class TestCompile:
         status, output = run("compile", *words)
         assert status == 1
         assert message in output and "Traceback" not in output
+
+
+def test_a_mistake_in_a_method_is_shown_with_who_called_it(run, tmp_path):
+    (tmp_path / "fill.py").write_text(MISSPELT)
+    status, said = run("compile", str(tmp_path / "fill.py"))
+    assert status == 1 and "did you mean 'store_global'?" in said
+    assert f"called from {tmp_path / 'fill.py'}:17\n" in said
 
 
 class TestSimulate:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from tests.played import FACTS, Stage, kernel_like, rivals
@@ -22,7 +23,7 @@ from tilus import (
     verify,
     workload,
 )
-from tilus.errors import ArgumentError, TilusError
+from tilus.errors import ArgumentError, LanguageError, TilusError
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "hopper_matmul" / "matmul_v3.py"
@@ -322,6 +323,17 @@ def test_guards_are_where_the_kernel_does_not_look():
     assert (
         operands.c.shape == (8, 8) and operands.c.ctypes.data - operands.memory.ctypes.data == 128
     )
+
+
+def test_an_error_is_told_with_its_notes(capsys):
+    def fail():
+        error = LanguageError("'self' has no 'x'")
+        error.add_note("called from kernel.py:3")
+        raise error
+
+    assert workload.status(click.Command("v3", callback=fail), []) == 1
+    said = ["error: 'self' has no 'x'", "called from kernel.py:3"]
+    assert capsys.readouterr().err.splitlines() == said
 
 
 def test_a_script_has_one_record_and_its_docstring_is_its_help(capsys):

@@ -47,6 +47,11 @@ class TilusError(Exception):
     """Base of every error this package raises on purpose."""
 
 
+def told(error: BaseException) -> str:
+    """Return what an error says, and its notes: from where an inlined method was called."""
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
 class LanguageError(TilusError):
     """The kernel's source breaks a rule of the language.
 

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from tilus import baseline, bench, records, runtime
 from tilus.autotune.progress import Show
-from tilus.errors import ArgumentError, TilusError
+from tilus.errors import ArgumentError, TilusError, told
 from tilus.frontend import kernel_function
 from tilus.options import DEVICES, option
 from tilus.product import Operands, Product, Rivals, Row, Version
@@ -183,7 +183,7 @@ def status(program: click.Command, words: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (TilusError, click.Abort) as error:
-        click.echo(f"error: {error or 'interrupted'}", err=True)
+        click.echo(f"error: {told(error) or 'interrupted'}", err=True)
     except (MemoryError, OSError) as error:  # too large a problem, a file that cannot be written
         click.echo(f"error: {type(error).__name__}: {error}", err=True)
     return 1

@@ -30,6 +30,11 @@ from tilus.launch import bind
 from tilus.utils import cdiv
 
 
+def line_of(function):
+    """Return the line at which a function begins."""
+    return function.__code__.co_firstlineno
+
+
 @pytest.fixture(scope="module")
 def once(tmp_path_factory):
     """A tuning of Fill, its arrays afterwards, and the folder it left: made once, as it takes
@@ -167,7 +172,7 @@ def test_a_schedule_that_does_not_compile_is_set_aside(arrays):
             raise CompileError("Fill: serialized\nlong log")
 
     with pytest.raises(
-        LanguageError, match=r"no schedule of its space will do\n  2: Fill: serialized$"
+        LanguageError, match=r"no schedule of its space will do\n  2 schedules: Fill: serialized$"
     ):
         tune(space("right", rows=(32, 64)), arrays, Refusing)
 
@@ -175,7 +180,48 @@ def test_a_schedule_that_does_not_compile_is_set_aside(arrays):
 def test_nothing_left_names_every_reason(arrays):
     with pytest.raises(LanguageError) as caught:
         tune(space("wrong", rows=(1024, 64)), arrays)
-    assert "1: c is wrong" in str(caught.value) and str(caught.value).count("\n  1: ") == 2
+    said = str(caught.value)
+    assert "1 schedule: c is wrong" in said and said.count("\n  1 schedule: ") == 2
+
+
+@tilus.autotune("rows", [32, 64])
+class Misspelt(tilus.Script):
+    """Has a line that no schedule gets past, in a method that is inlined."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+
+    def __call__(self, m: int, n: int, a: ~float32, c: ~float32):
+        self.attrs.blocks, self.attrs.warps = 1, 4
+        if self.rows > 64:
+            self.wgmma.fens()
+        self.finish()
+
+    def finish(self):
+        self.wgmma.fenc()
+
+
+@pytest.mark.parametrize("device", ["sim", "cuda:0"])
+def test_a_line_that_stops_every_schedule_is_shown_with_its_caret(arrays, device):
+    tuner = Tuner(Misspelt, {}, Simulated)
+    with pytest.raises(LanguageError) as caught:
+        tuner.choose(call_of(Misspelt, arrays), device)
+    said, line = str(caught.value).splitlines(), line_of(Misspelt.finish) + 1
+    assert said[0].startswith(f"{__file__}:{line}: Misspelt: none of 2 schedules will do: 'self.wg")
+    assert "did you mean" in said[0] and said[2].strip() == "^" * len("self.wgmma.fenc")
+    assert "called from" in caught.value.__notes__[0]
+
+
+def test_lines_that_stop_some_schedules_each_are_shown_with_their_carets(arrays):
+    class Two(Misspelt):
+        autotune_space = ((("rows",), ((32,), (64,), (128,))),)
+
+    with pytest.raises(LanguageError) as caught:
+        tune(Two, arrays)
+    said, line = str(caught.value), line_of(Misspelt.finish) + 1
+    assert f"\n  2 schedules: {__file__}:{line}: 'self.wgmma' has no 'fenc'" in said
+    assert f"\n  1 schedule: {__file__}:" in said and said.count("^" * 15) == 2
 
 
 @tilus.autotune("value", [1.0, 1.5, 1.0 + 2**-20])

@@ -132,6 +132,7 @@ class Session:
         self._cls, self._schedules, self._call = cls, schedules, call
         self._show, self._judge = show, judge
         self.aside: Counter[str] = Counter()
+        self._refused: dict[str, LanguageError] = {}  # by reason, of the first schedule it stopped
         self._compiled = 0
 
     def first(self) -> Tuning:
@@ -144,7 +145,8 @@ class Session:
     def measure(self, rig: Rig) -> Tuning:
         """Take the fastest schedule among those whose results are right."""
         begin = time.monotonic()
-        right = self._right(self._build(self._schedules, self._call, rig), rig)
+        built = self._build(self._schedules, self._call, rig)
+        right = self._right(built, rig) if built else []
         if not right:
             raise self._nothing()
         ranking, total = self._race(right, rig), len(self._schedules)
@@ -153,8 +155,20 @@ class Session:
         return Tuning(chosen, "measured", total, compiled, self.aside, ranking, seconds)
 
     def _nothing(self) -> LanguageError:
-        reasons = "".join(f"\n  {count}: {why}" for why, count in self.aside.items())
-        return LanguageError(f"{self._cls.__name__}: no schedule of its space will do{reasons}")
+        """Return every reason; where it is one line of the kernel, the error at that line."""
+        name, total = self._cls.__name__, len(self._schedules)
+        alike = self._refused.get(next(iter(self.aside))) if len(self.aside) == 1 else None
+        if alike is not None:
+            said = f"{name}: none of {_counted(total)} will do: {alike.message}"
+            error = LanguageError(said, alike.location)
+            for note in getattr(alike, "__notes__", ()):
+                error.add_note(note)
+            return error
+        reasons = (
+            f"\n  {_counted(count)}: {self._refused.get(why, why)}"
+            for why, count in self.aside.items()
+        )
+        return LanguageError(f"{name}: no schedule of its space will do{''.join(reasons)}")
 
     def _plan(self, schedule: Schedule, call: Call) -> ir.Kernel | None:
         """Return a schedule's kernel, or None where it breaks a rule of the hardware.
@@ -164,7 +178,9 @@ class Session:
         try:
             kernel = compiler.lower(self._cls(**schedule), call.constants)
         except LanguageError as error:
-            self.aside[error.message.partition(", got")[0]] += 1
+            reason = error.message.partition(", got")[0]
+            self.aside[reason] += 1
+            self._refused.setdefault(reason, error)
             return None
         views.check(kernel, call)
         return kernel
@@ -246,6 +262,10 @@ class Session:
 
 def _runner(program: Runnable, device: str, call: Call) -> bench.Launch:
     return functools.partial(runnable(program, device).prepare(call), None)
+
+
+def _counted(schedules: int) -> str:
+    return f"{schedules} schedule{'s' * (schedules != 1)}"
 
 
 def _headline(text: str) -> str:

@@ -8,7 +8,7 @@ import sys
 import click
 
 from tilus.cli import bench, compile, doctor, simulate
-from tilus.errors import TilusError
+from tilus.errors import TilusError, told
 
 
 class Commands(click.Group):
@@ -19,7 +19,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (TilusError, MemoryError, OSError) as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
+            click.echo(f"{type(error).__name__}: {told(error)}", err=True)
             sys.exit(1)
 
 
