@@ -325,6 +325,24 @@ class TestSimulate:
         assert status == 1
         assert "out_ptr: 1024 of 1024 elements differ, first at [0, 0]: 1.0, not 2.0" in output
 
+    @pytest.mark.parametrize(
+        ("parameters", "status", "said"),
+        [
+            ("out", 0, "out_ptr: 1024 elements as the reference has them"),
+            ("out, more=0", 0, "out_ptr: 1024 elements as the reference has them"),
+            ("out, more", 1, "got parameters out, more. Write def reference(self, out_ptr)."),
+            ("", 1, "reference must be a method reference(self, out_ptr) of Fill"),
+        ],
+    )
+    def test_a_reference_takes_arguments_by_their_places(
+        self, run, tmp_path, parameters, status, said
+    ):
+        own = WRONG.replace("out_ptr):", f"{parameters}):").replace("out_ptr[...] = 2", "BODY")
+        own = own.replace("BODY", "out[...] = 1" if "out" in parameters else "pass")
+        (tmp_path / "fill.py").write_text(FILL + own)
+        assert (run("simulate", str(tmp_path / "fill.py"))[0]) == status
+        assert said in " ".join(run("simulate", str(tmp_path / "fill.py"))[1].split())
+
     def test_without_a_reference_that_is_said(self, run, tmp_path):
         (tmp_path / "fill.py").write_text(FILL)
         status, output = run("simulate", str(tmp_path / "fill.py"), "rows=16")

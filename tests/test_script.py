@@ -147,6 +147,17 @@ BAD_CALLS = [
         "m must be within the range of int32, got 2147483648. Annotate 'm' with a wider",
     ),
     ({"n": "8"}, "n must be an int, as annotated, got '8' (a str). Pass one."),
+    (
+        {"m": np.full((30, 40), 7, np.float32)},
+        "m must be a number of type int32, got a ndarray. Annotate 'm' with a pointer such as "
+        "~int32 to take an array, or pass a number.",
+    ),
+    (
+        {"n": np.full((30, 40), 7, np.float32)},
+        "n must be an int, as annotated, got a ndarray. Annotate 'n' with a pointer such as "
+        "~float32 to take an array, or pass a number.",
+    ),
+    ({"m": [7] * 1000}, "m must be a number of type int32, got a list. Pass one."),
     ({"c": 8}, "c must be an array with __cuda_array_interface__ or DLPack, got a int."),
     (
         {"c": np.zeros((4, 8), np.float64)},
@@ -333,7 +344,9 @@ def test_values_given_are_not_tuned():
 
 def test_space_without_a_possible_schedule_says_why(device):
     device("sim")
-    with pytest.raises(LanguageError, match=r"2: .* must take at most \d+ registers a thread"):
+    with pytest.raises(
+        LanguageError, match=r"none of 2 schedules will do: .* at most \d+ registers a thread"
+    ):
         Open(rows=4096)(4, 8, 8, nan(4, 8))
 
 

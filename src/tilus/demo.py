@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from tilus import runtime
-from tilus.errors import ArgumentError
+from tilus.autotune.expected import reference_of
 from tilus.frontend import kernel_function, parameters
 from tilus.script import Script
 from tilus.workload import DEVICE, choose, start
@@ -26,7 +25,7 @@ from tilus.workload import DEVICE, choose, start
 
 def main(kernel: Script, *arguments: Any) -> None:
     """Run ``kernel`` on a GPU or the simulator, and its ``reference`` in NumPy on the same
-    arguments; exit with a status other than 0 where an array differs."""
+    arguments, in the same order; exit with a status other than 0 where an array differs."""
 
     def run(device: str) -> None:
         compare(kernel, arguments, choose(device))
@@ -41,26 +40,12 @@ def compare(kernel: Script, arguments: Sequence[Any], gpu: runtime.Gpu | None) -
     reference = reference_of(kernel)
     launch(kernel, found, gpu)
     reference(*wanted)
-    ran, names = kernel.last_run, inspect.signature(reference).parameters
-    for name, mine, right in zip(names, found, wanted, strict=True):
+    ran, own = kernel.last_run, parameters(kernel_function(kernel))
+    for p, mine, right in zip(own, found, wanted, strict=True):
         if isinstance(mine, np.ndarray):
-            judge(name, mine, right)
+            judge(p.name, mine, right)
     assert ran is not None
     click.echo(f"ok  {type(kernel).__name__} on {ran.device}, {ran.blocks} blocks")
-
-
-def reference_of(kernel: Script) -> Callable[..., Any]:
-    """Return what a kernel is compared with; raise :class:`ArgumentError` where it has none that
-    takes the kernel's arguments."""
-    names = [p.name for p in parameters(kernel_function(kernel))]
-    found: Callable[..., Any] | None = getattr(kernel, "reference", None)
-    taken = list(inspect.signature(found).parameters) if found else []
-    if found is None or len(taken) != len(names):
-        form = f"reference(self, {', '.join(names)})"
-        rule = f"a method {form} of {type(kernel).__name__}, which does the same in NumPy"
-        value = f"parameters {', '.join(taken)}" if found else "none"
-        raise ArgumentError("reference", rule, value, f"Write def {form}.")
-    return found
 
 
 def copies(arguments: Sequence[Any]) -> list[Any]:

@@ -3,16 +3,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tilus import ir, runtime
 from tilus.autotune.trial import Image, at, runnable
 from tilus.errors import ArgumentError
+from tilus.frontend import kernel_function, parameters
 from tilus.launch import Call
 
 SMALL = 256
 """Largest extent of what is simulated: seconds, and still several tiles."""
+
+
+def reference_of(script: Any) -> Callable[..., Any]:
+    """Return what a kernel is compared with: its method ``reference``, which takes the arguments
+    of ``__call__`` in their order, under whatever names, and writes NumPy arrays.
+
+    Raises :class:`ArgumentError` where it has none that takes them.
+    """
+    names = [p.name for p in parameters(kernel_function(script))]
+    found: Callable[..., Any] | None = getattr(script, "reference", None)
+    if found is None or not _takes(found, names):
+        form = f"reference(self, {', '.join(names)})"
+        rule = f"a method {form} of {type(script).__name__}, which does the same in NumPy"
+        value = f"parameters {', '.join(inspect.signature(found).parameters)}" if found else "none"
+        raise ArgumentError("reference", rule, value, f"Write def {form}.")
+    return found
+
+
+def _takes(function: Callable[..., Any], arguments: Sequence[object]) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def in_order(script: Any, call: Call, arrays: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments of a call in the order of ``__call__``, with these ``arrays``."""
+    values = {**call.constants, **call.scalars, **arrays}
+    return [values[p.name] for p in parameters(kernel_function(script))]
 
 
 def by_reference(
@@ -21,7 +53,7 @@ def by_reference(
     """Let a script's ``reference(...)`` write ``outputs``; it gets NumPy arrays for pointers."""
     after = {name: x.copy() if name in outputs else x for name, x in before.items()}
     arrays = {name: image.elements for name, image in after.items()}
-    script.reference(**call.constants, **call.scalars, **arrays)
+    reference_of(script)(*in_order(script, call, arrays))
     return after
 
 

@@ -16,9 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from tilus import frontend, ir, simulator, timeline
+from tilus.autotune.expected import in_order, reference_of
 from tilus.cli import kernels
 from tilus.errors import ArgumentError, SimulationError
-from tilus.launch import views
+from tilus.launch import Call, views
 from tilus.launch.backends import memory
 from tilus.script import Script
 
@@ -63,7 +64,7 @@ def command(
     call = script.bind(**rest, **arrays)
     views.check(planned, call)
     console.print(kernels.describe(script))
-    wanted = expected(script, rest, arrays, views.written(planned.function))
+    wanted = expected(script, call, arrays, views.written(planned.function))
     arguments = dict(call.scalars) | {name: memory(a) for name, a in call.arrays.items()}
     result = run(console, planned, arguments, **options)
     good = all([compare(console, name, arrays[name], x) for name, x in wanted.items()])
@@ -149,13 +150,13 @@ def make_arrays(
 
 
 def expected(
-    script: Any, values: kernels.Values, arrays: dict[str, NDArray[Any]], written: Iterable[str]
+    script: Any, call: Call, arrays: dict[str, NDArray[Any]], written: Iterable[str]
 ) -> dict[str, NDArray[Any] | None]:
     """Return what is to stand in each array that is written; None where no ``reference`` says."""
     if not hasattr(script, "reference"):
         return dict.fromkeys(written)
     copies = {name: x.copy() for name, x in arrays.items()}
-    script.reference(**values, **copies)
+    reference_of(script)(*in_order(script, call, copies))
     return {name: copies[name] for name in written}
 
 

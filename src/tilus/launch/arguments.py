@@ -99,10 +99,8 @@ def constant(p: Parameter, value: Any) -> ir.Scalar:
         return n
     if p.type is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    article = "an" if p.type is int else "a"
-    raise ArgumentError(
-        p.name, f"{article} {p.type.__name__}, as annotated", _show(value), "Pass one."
-    )
+    rule = f"{'an' if p.type is int else 'a'} {p.type.__name__}, as annotated"
+    raise ArgumentError(p.name, rule, _show(value), _remedy(p.name, "float32", value))
 
 
 def scalar(name: str, dtype: DType, value: Any) -> ir.Scalar:
@@ -113,7 +111,8 @@ def scalar(name: str, dtype: DType, value: Any) -> ir.Scalar:
         return value
     n = _integer(value) if dtype.is_integer else None
     if n is None:
-        raise ArgumentError(name, f"a number of type {dtype}", _show(value), "Pass one.")
+        remedy = _remedy(name, dtype.name, value)
+        raise ArgumentError(name, f"a number of type {dtype}", _show(value), remedy)
     if ir.wrap(n, dtype) != n:
         remedy = f"Annotate '{name}' with a wider type."
         raise ArgumentError(name, f"within the range of {dtype}", n, remedy)
@@ -130,7 +129,19 @@ def _integer(value: Any) -> int | None:
 
 
 def _show(value: Any) -> str:
-    return f"{value!r} (a {type(value).__name__})"
+    """Name a value; of arrays and other large things the type alone."""
+    kind = type(value).__name__
+    plain = isinstance(value, int | float | complex | str | np.generic | None)
+    return f"{value!r} (a {kind})" if plain else f"a {kind}"
+
+
+def _remedy(name: str, element: str, value: Any) -> str:
+    """Say what to pass; in place of an array perhaps what its parameter should be annotated as."""
+    if not runtime.is_array(value):
+        return "Pass one."
+    return (
+        f"Annotate '{name}' with a pointer such as ~{element} to take an array, or pass a number."
+    )
 
 
 def array(name: str, element: DType, value: Any) -> runtime.Array:

@@ -49,7 +49,7 @@ class cast(Instruction):
     def result(cls, site: Site, /, **arguments: Any) -> RegisterTensor:
         x, dtype = arguments["x"], arguments["dtype"]
         if not isinstance(x, RegisterTensor) or not isinstance(dtype, DType):
-            found = f"{type(x).__name__} and {dtype!r}"
+            found = f"{type(x).__name__} and {ir.describe(dtype)}"
             message = f"cast: takes a register tile and a type such as float16, got {found}"
             raise LanguageError(message, site.location)
         return RegisterTensor(site.name, dtype, x.shape, x.threads)

@@ -147,7 +147,7 @@ def describe(x: object) -> str:
     """Name an operand in a message."""
     if isinstance(x, RegisterTensor):
         return f"a {x.dtype} tile"
-    return f"a run-time value ({x.dtype})" if isinstance(x, Expr) else repr(x)
+    return ir.describe(x)
 
 
 def element(e: Emitter, x: RegisterTensor, out: RegisterTensor) -> str:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tilus import ir
 from tilus.dtypes import DType, boolean, float32, int32, uint32
 from tilus.errors import LanguageError
 from tilus.ir import (
@@ -195,7 +196,7 @@ def dimensions(op: str, dim: Any, rank: int) -> tuple[int, ...]:
     dims = tuple(sorted({d % rank for d in given})) if good else ()
     if not good or len(dims) < len(given):
         rule = f"compile-time dimensions from {-rank} to {rank - 1}, each once"
-        raise LanguageError(f"{op}: dim must be {rule}, got {dim!r}")
+        raise LanguageError(f"{op}: dim must be {rule}, got {ir.describe(dim)}")
     return dims
 
 

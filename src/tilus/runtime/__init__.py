@@ -4,7 +4,16 @@
 Importing it imports no CUDA; the first use does.
 """
 
-from tilus.runtime.arrays import CPU, Array, DeviceArray, describe, grad_enabled, library_of, span
+from tilus.runtime.arrays import (
+    CPU,
+    Array,
+    DeviceArray,
+    describe,
+    grad_enabled,
+    is_array,
+    library_of,
+    span,
+)
 from tilus.runtime.device import (
     Gpu,
     Telemetry,
@@ -52,6 +61,7 @@ __all__ = [
     "find_gpu",
     "gpus",
     "grad_enabled",
+    "is_array",
     "library_of",
     "library_stream",
     "load",

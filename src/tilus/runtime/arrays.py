@@ -66,13 +66,19 @@ def describe(array: object, argument: str) -> Array:
         return Array(address, array.shape, array.strides, dtype, CPU, writable, array)
     if library_of(array) == "torch" and hasattr(array, "stride"):
         return _describe_torch(array, argument)
-    if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
+    if not is_array(array):
         rule = "an array with __cuda_array_interface__ or DLPack"
         remedy = "Pass an array of PyTorch, CuPy, Numba, JAX or NumPy."
         raise ArgumentError(argument, rule, f"a {type(array).__name__}", remedy)
     if hasattr(array, "__cuda_array_interface__"):
         return _describe_interface(array, argument)
     return _describe_dlpack(array, argument)
+
+
+def is_array(value: object) -> bool:
+    """Say whether ``value`` is an array of some library, or one of ours."""
+    kinds = ("__dlpack__", "__cuda_array_interface__")
+    return isinstance(value, DeviceArray) or any(hasattr(value, kind) for kind in kinds)
 
 
 def library_of(array: object) -> str | None:
