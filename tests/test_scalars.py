@@ -271,3 +271,11 @@ def test_an_unsigned_value_may_be_negative_as_a_signed_one(target):
     u = ir.Var("u", uint32)
     assert not ir.nonnegative(ir.cast(u, target), frozenset())
     assert ir.nonnegative(ir.cast(ir.Var("u", uint16), int32), frozenset())
+
+
+@pytest.mark.parametrize("number", [np.int32(3), np.int64(3), np.float32(0.5), np.float64(0.5)])
+def test_a_number_of_numpy_is_one_of_python_on_either_side(number):
+    x = ir.Var("x", float32)
+    for value in (number * x, x * number):
+        assert isinstance(value, ir.Operation)
+        assert ir.evaluate(value, {x: 2.0}) == 2 * number

@@ -144,6 +144,7 @@ class Calls(Expressions):
             if not rest:
                 return self.on_tiles(symbol, [first], node)
             return reduce(lambda a, b: self.on_tiles(symbol, [a, b], node), rest, first)
+        suggest.refuse_library(callee, [args, kwargs], self.script)
         if contains_runtime(args):
             if callee in RUNTIME_BUILTINS:
                 return RUNTIME_BUILTINS[callee](*args)

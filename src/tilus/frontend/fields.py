@@ -111,8 +111,12 @@ def found(value: Any) -> str:
 def remedy(rule: str, value: Any) -> str:
     """Return what to write instead, where that is plain, else \"\"."""
     first = value[0] if isinstance(value, tuple) and value else value
-    if hasattr(first, "__index__") and not isinstance(first, int | type | ir.Expr):
-        return "; make Python integers of them: int(x)"
+    known = isinstance(first, int | float | type | ir.Expr)
+    if not known and getattr(first, "ndim", 0) == 0:  # a number of NumPy
+        if hasattr(first, "__index__"):
+            return "; make Python integers of them: int(x)"
+        if hasattr(first, "__float__"):
+            return "; make a Python number of it: float(x)"
     if "a list" in rule and isinstance(value, int | ir.Expr):
         return "; write it in brackets: [x]"
     return ""

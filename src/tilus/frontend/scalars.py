@@ -95,10 +95,10 @@ INSTEAD: dict[Any, str] = {
 def refuse_runtime(function: object) -> None:
     """Refuse a function of Python that would take a run-time value for an ordinary object."""
     name = getattr(function, "__name__", "")
-    if function in INSTEAD or getattr(function, "__module__", "") == "math":
-        instead = INSTEAD.get(function, "use the operators of the language")
+    if function in INSTEAD:
         raise LanguageError(
-            f"'{name}' runs while the kernel is built and cannot take a run-time value; {instead}"
+            f"'{name}' runs while the kernel is built and cannot take a run-time value; "
+            f"{INSTEAD[function]}"
         )
 
 

@@ -9,21 +9,73 @@ from types import ModuleType
 from typing import Any
 
 from tilus import ir
-from tilus.frontend.values import Inlined
+from tilus.errors import LanguageError
+from tilus.frontend.values import Inlined, traced
 
 CLOSE = 0.7
 """How alike two names must be, from 0 to 1; less finds words that only share letters."""
 LIST = "docs/reference/instructions.rst, a page of the site, lists all instructions"
 
+TURN = (
+    "store the tile to a tensor s in shared memory with self.store_shared(s, tile), call "
+    "self.sync(), and take self.load_shared(s.transpose())"
+)
+VIEW = "make a view of the same pointer with self.global_view, shape and strides exchanged"
+MEMBERS: dict[tuple[type, str], str] = {
+    (ir.RegisterTensor, "T"): TURN,
+    (ir.RegisterTensor, "transpose"): TURN,
+    (ir.RegisterTensor, "astype"): "write self.cast(tile, dtype=...)",
+    (ir.SharedTensor, "T"): "write .transpose(), which moves no data",
+    (ir.SharedTensor, "reshape"): "write self.reshape_shared(tensor, shape)",
+    (ir.GlobalTensor, "T"): VIEW,
+    (ir.GlobalTensor, "transpose"): VIEW,
+}
+"""What to write for members that arrays of NumPy and PyTorch have."""
+SAME = {"absolute": "abs", "amax": "max", "amin": "min", "matmul": "dot"}
+"""NumPy's names of what ``self`` calls otherwise."""
+
 
 def hint(owner: Any, name: str, script: Inlined) -> str:
     """Return what to say of ``owner.name``, which does not exist, or "": the same name elsewhere on
     ``self``, else one that is spelt nearly so."""
+    if isinstance(owner, ir.RegisterTensor | ir.SharedTensor | ir.GlobalTensor):
+        own = MEMBERS.get((type(owner), name)) or on_tile(name, script)
+        if own:
+            return f"; {own}"
     inside = isinstance(owner, Inlined | ModuleType)
     same = [full for full in spellings(script) if full.endswith(f".{name}")] if inside else []
     near = same or get_close_matches(name, public(owner), n=1, cutoff=CLOSE)
     meant = f"; did you mean {' or '.join(repr(x) for x in near)}?" if near else ""
     return meant or (f"; {LIST}" if inside else "")
+
+
+def on_tile(name: str, script: Inlined) -> str:
+    """Return what to write for an array's method or NumPy's function on a register tile, or ""."""
+    own = SAME.get(name, name)
+    instruction: Any = getattr(type(script), own, None)
+    if (ir.RegisterTensor, name) in MEMBERS:
+        return MEMBERS[ir.RegisterTensor, name]
+    if not is_instruction(instruction):
+        return ""
+    return f"write self.{own}({', '.join(instruction.parameters())})"
+
+
+def refuse_library(function: Any, values: Any, script: Inlined) -> None:
+    """Refuse a function of ``math`` or NumPy that would take what the kernel computes with for an
+    ordinary object."""
+    module = getattr(function, "__module__", None) or type(function).__module__
+    found = list(traced(values))
+    if module.partition(".")[0] not in ("math", "numpy") or not found:
+        return
+    name = getattr(function, "__name__", type(function).__name__)
+    what, instead = "a run-time value", "use the operators of the language, min, max and abs"
+    if any(isinstance(x, ir.RegisterTensor) for x in found):
+        what, instead = "a register tile", on_tile(name, script) or f"use operators on it; {LIST}"
+    elif not isinstance(found[0], ir.Expr):
+        what, instead = ir.describe(found[0]), "load it to a register tile, and compute with that"
+    raise LanguageError(
+        f"'{name}' runs while the kernel is built and cannot take {what}; {instead}"
+    )
 
 
 def not_callable(callee: Any, script: Inlined) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -43,6 +43,15 @@ def scalar(value: object) -> bool:
 def same_number(a: object, b: object) -> bool:
     """Say whether two compile-time numbers are one: 1, 1.0 and True are three."""
     return type(a) is type(b) and a == b
+
+
+def traced(value: Any) -> Iterator[Any]:
+    """Yield run-time values and tensors: ``value``, or what a list, tuple or dictionary holds."""
+    if isinstance(value, (ir.Expr, ir.RegisterTensor, *HANDLES)):
+        yield value
+    elif type(value) in (tuple, list, dict):
+        for x in value.values() if type(value) is dict else value:
+            yield from traced(x)
 
 
 def map_expressions(value: Any, change: Callable[[ir.Expr], ir.Expr]) -> Any:

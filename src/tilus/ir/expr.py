@@ -86,7 +86,22 @@ OPERATORS: dict[str, Operator] = {
 }
 
 
-class Expr:
+class NoArray:
+    """A value of the kernel that is being built.
+
+    NumPy would take it for an object without elements; its functions are refused.
+    """
+
+    __array_ufunc__ = None
+
+    def __array__(self, *args: object, **kwargs: object) -> np.ndarray:
+        raise TypeError(
+            f"NumPy runs while the kernel is built and cannot take {describe(self)}; use the "
+            "instructions and operators of the language"
+        )
+
+
+class Expr(NoArray):
     """A run-time scalar.
 
     Python operators build larger expressions; ``bool(expr)`` is refused.
@@ -323,6 +338,8 @@ def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
     """Return ``value`` as an expression; a bare number takes the type ``like`` if it fits there."""
     if isinstance(value, Expr):
         return value
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool):
         return Const(value, boolean)
     if isinstance(value, int):

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilus.dtypes import DType
-from tilus.ir.expr import Element, Expr, ExprLike, Var, as_integer, cast
+from tilus.ir.expr import Element, Expr, ExprLike, NoArray, Var, as_integer, cast
 
 if TYPE_CHECKING:
     from tilus.errors import Location
@@ -49,7 +49,7 @@ class Threads:
 
 
 @dataclass(frozen=True, eq=False)
-class GlobalTensor:
+class GlobalTensor(NoArray):
     """A view of device memory: element ``[i, j]`` lies ``i * strides[0] + j * strides[1]`` elements
     behind ``pointer``."""
 
@@ -92,7 +92,7 @@ class SharedBuffer:
 
 
 @dataclass(frozen=True, eq=False)
-class SharedTensor:
+class SharedTensor(NoArray):
     """A buffer, or the part of it that leading indices select; ``transposed`` swaps the last two
     dimensions of the view.
 
@@ -156,7 +156,7 @@ class SharedTensor:
 
 
 @dataclass(frozen=True, eq=False)
-class RegisterTensor:
+class RegisterTensor(NoArray):
     """A tile spread over the registers of ``threads``, or, where ``replicated``, held whole by each
     of them."""
 
