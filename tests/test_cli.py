@@ -2,8 +2,10 @@
 """The command line: doctor's findings, compiling, simulating, and messages for what is wrong."""
 
 import json
+import tomllib
 import warnings
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +19,7 @@ from tilus.errors import DeviceError, SimulationError
 from tilus.options import option
 
 V3 = str(V3_FILE)
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 SMALL = ["num_stages=2", "block_m=128", "block_n=64", "block_k=16", "n_size=64", "k_size=32"]
 
 FILL = """
@@ -142,7 +145,9 @@ class TestDoctor:
         monkeypatch.setattr(metadata, "version", lambda name: "1.0")  # nvmath-python is no library
         row = finding("cuBLAS")
         assert row.ok == bool(libraries)
-        assert row.mend == ("" if libraries else baseline.INSTALL)
+        extra = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]["baseline"]
+        packages = " ".join(f'"{name}"' for name in extra)
+        assert row.mend == ("" if libraries else f"pip install {packages}, or PyTorch")
 
     def test_nvrtc_missing_is_named_with_the_command(self, monkeypatch):
         def missing():
@@ -229,7 +234,7 @@ class TestCompile:
             ([V3, *SMALL, "colour=3"], "got colour. Check the spelling."),
             ([V3, "n_size"], "NAME=VALUE must be a name and a number, got 'n_size'"),
             ([V3, "n_size=many"], "got 'n_size=many'"),
-            ([V3 + ":Other", *SMALL], "one of MatmulWGMMAV3 classes of"),
+            ([V3 + ":Other", *SMALL], "one of MatmulWGMMAV3, the classes of"),
             (["missing.py"], "KERNEL must be a Python file, got 'missing.py'"),
             ([V3, "num_stages=99", "block_k=64", *SMALL[4:]], "LanguageError"),
         ],

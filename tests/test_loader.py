@@ -30,9 +30,13 @@ def test_classes_that_a_file_imports_are_not_its_own(file):
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        ("class One(int): pass\nclass Two(int): pass\n", "", "one of One, Two classes"),
-        ("class One(int): pass\n", "Two", "one of One classes"),
-        ("class One(str): pass\n", "", "one of no classes"),
+        ("class One(int): pass\nclass Two(int): pass\n", "", "one of One, Two, the classes of"),
+        ("class One(int): pass\n", "Two", "one of One, the classes of"),
+        (
+            "class One(str): pass\n",
+            "",
+            r"a file that defines a class derived from int, got '.*' with none\. Name another",
+        ),
     ],
 )
 def test_what_is_not_clear_is_refused(file, text, name, said):

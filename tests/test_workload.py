@@ -270,7 +270,7 @@ def test_without_cublas_there_is_no_ratio(v3, stage, monkeypatch, tmp_path, caps
     rivals(monkeypatch, stage, {})
     (row,) = played(v3, stage, monkeypatch, tmp_path).measurements
     assert row["vs_cublas"] is None and row["latency_ms"]
-    assert "There is no cuBLAS to compare with" in capsys.readouterr().out
+    assert 'There is no cuBLAS to compare with. mend: pip install "cupy-' in capsys.readouterr().out
 
 
 def test_a_rival_that_computes_something_else_is_no_rival(v3, stage, monkeypatch, tmp_path):

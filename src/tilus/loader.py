@@ -55,7 +55,10 @@ def find(path: Path, base: type[T], name: str = "") -> type[T]:
     }
     if not name and len(own) == 1:
         return next(iter(own.values()))
+    if not own:
+        rule = f"a file that defines a class derived from {base.__name__}"
+        raise ArgumentError("KERNEL", rule, f"{str(path)!r} with none", "Name another file.")
     if name not in own:
-        rule = f"FILE:CLASS with one of {', '.join(own) or 'no'} classes of {path}"
+        rule = f"FILE:CLASS with one of {', '.join(own)}, the classes of {path}"
         raise ArgumentError("KERNEL", rule, repr(f"{path}:{name}".rstrip(":")), "Name one.")
     return own[name]

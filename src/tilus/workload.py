@@ -154,6 +154,8 @@ def _seconds(launch: bench.Launch) -> float:
     return perf_counter() - begun
 
 
+INSTALL_CUBLAS = 'pip install "cupy-cuda13x>=13.6" "nvmath-python[cu13]>=0.6", or PyTorch'
+"""The extra ``baseline`` by its packages: this package itself is on no index."""
 NO_SPEED = (
     "Cycles are those of the simulator's model, and no speed: at a small size a version that is "
     "faster on a GPU may need more of them."
@@ -277,7 +279,7 @@ def measured(product: Product, request: Request) -> list[Row]:
     """Find the rivals and time everybody; show how far that is."""
     product.find(request.finders)
     if request.finders and "cublas" not in product.rivals:
-        click.echo(f"There is no cuBLAS to compare with. mend: {baseline.INSTALL}")
+        click.echo(f"There is no cuBLAS to compare with. mend: {INSTALL_CUBLAS}")
     plans, contenders = request.plans, len(product.launches())
     steps, done = sum(plan.steps(contenders) for plan in plans.values()), count(1)
     with Show("x".join(map(str, product.size))).stage("timing", steps) as advance:

@@ -9,6 +9,8 @@ from tests.kernels import script
 from tests.ops.tiles import OneTile
 
 from tilus import LanguageError, float16, float32, int32, uint32
+from tilus.ops.alloc import shared_tensor
+from tilus.ops.tma import global_to_shared
 from tilus.passes.placement import MAX_SHARED_BYTES
 from tilus.printer import show
 
@@ -225,6 +227,8 @@ def test_rows_that_no_swizzle_fits_are_refused():
 
     with pytest.raises(LanguageError, match="rows must be a multiple of 32 bytes, got 48 bytes"):
         lowered(kernel)
+    for page in (shared_tensor.__doc__, global_to_shared.__doc__):
+        assert "multiple of 32 bytes" in " ".join(page.split()), "users look for the rule there"
 
 
 def test_tiles_that_would_begin_inside_a_swizzle_pattern_are_refused():

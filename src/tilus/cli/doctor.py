@@ -22,6 +22,7 @@ from tilus.cli import probe
 from tilus.errors import DeviceError, TilusError
 from tilus.options import option
 from tilus.store import Store
+from tilus.workload import INSTALL_CUBLAS
 
 OURS = "tilus-hopper-tutorial"
 
@@ -141,7 +142,7 @@ def check_baseline() -> Iterator[Finding]:
     rival = version("nvmath-python")
     parts = [*found, f"nvmath-python {rival}"] if found and rival else found
     said = " and ".join(parts) or "PyTorch or CuPy missing: there is nothing to compare speed with"
-    yield Finding("cuBLAS", said, bool(found), "extra", "" if found else baseline.INSTALL)
+    yield Finding("cuBLAS", said, bool(found), "extra", "" if found else INSTALL_CUBLAS)
 
 
 def check_cache_folder() -> Iterator[Finding]:

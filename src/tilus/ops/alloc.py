@@ -109,7 +109,10 @@ class shared_tensor(Instruction):
     """Allocate a tensor in shared memory for the whole block; its content is undefined.
 
     The last two dimensions are a tile, leading ones count tiles (stages). Placement and swizzle
-    are the compiler's choice.
+    are the compiler's choice. Any number of columns will do for threads; rows of a tile that TMA
+    fills or WGMMA reads are a multiple of 32 bytes (8 columns of float32, 16 of float16), those of
+    one that TMA only stores a multiple of 16. A view need not be as wide: what TMA fills beyond
+    its end is zero.
 
     NumPy: out = np.empty(shape, dtype)
     PTX:   .shared, dynamic

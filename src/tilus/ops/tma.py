@@ -187,10 +187,10 @@ class global_to_shared(Instruction):
     """Start copying a box of ``src`` at ``offsets`` into ``dst``; ``mbarrier`` counts its bytes.
 
     ``offsets`` count elements, one per dimension; a view of three dimensions or more gives a slice
-    of its last two. Tiles that follow one another, ``dst`` with three dimensions, take the rows of
-    the box in turn. One thread issues the copy; in a whole warp the
-    instruction elects it. Elements outside of ``src`` arrive as zeros and count as bytes. The
-    first column of the box is at a multiple of 16 bytes, before the view or in it. The
+    of its last two. Rows of ``dst`` are a multiple of 32 bytes. Tiles that follow one another,
+    ``dst`` with three dimensions, take the rows of the box in turn. One thread issues the copy; in
+    a whole warp the instruction elects it. Elements outside of ``src`` arrive as zeros and count as
+    bytes. The first column of the box is at a multiple of 16 bytes, before the view or in it. The
     tensor map of ``src`` is made by the host, so the view depends on kernel parameters only; its
     rows and its base lie at multiples of 16 bytes.
 
