@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def test_an_entry_shows_arguments_effect_and_instruction(tmp_path: Path) -> None
     assert "dot(a, b, acc=None, out=None)" in text  # Python, which wants defaults last
     assert "`" not in text and "outside outside of src" in text
     assert 'href="#tilus.ops.mbarrier.arrive"' in html
+
+
+def test_every_name_of_the_language_page_is_where_the_page_says(tmp_path: Path) -> None:
+    text = (PAGE.parent / "language.rst").read_text(encoding="utf-8")
+    (tmp_path / "index.rst").write_text(text.replace(":doc:", "").replace(":ref:", ""))
+    settings = {"extensions": ["sphinx.ext.autodoc", "ladder.reference"], "add_module_names": False}
+    folders = tmp_path, None, tmp_path / "out", tmp_path / "trees"
+    Sphinx(*folders, "html", settings, status=None, warning=None).build()
+    html = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    heads = re.findall(r'<dt class="sig .*?</dt>', html, re.DOTALL)
+    shown = [re.sub(r"\(.*|&#182;.*|¶.*", "", re.sub(r"<[^>]+>", "", head)) for head in heads]
+    names = [text.split()[-1] for text in shown if "property" not in text]
+    assert {"tilus.Script", "tilus.utils.cdiv", "tilus.demo.main", "self.range"} <= set(names)
+    for name in names:
+        module, _, short = name.rpartition(".")
+        owner = tilus.Script if module == "self" else importlib.import_module(module)
+        assert hasattr(owner, short), name
 
 
 def test_the_language_page_has_every_type() -> None:

@@ -20,7 +20,7 @@ from sphinx import addnodes
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-import tilus.ops  # noqa: F401  (defines the instructions; tilus by itself waits with that)
+import tilus.ops  # defines the instructions; tilus by itself waits with that
 from tilus import Script
 from tilus.ir import Instruction, instructions
 
@@ -47,20 +47,43 @@ def _parameter(field: Any) -> str:
 
 
 def spell(app: Sphinx, domain: str, objtype: str, content: nodes.Element) -> None:
-    """Head the entry of an instruction, and its line among the contents, with what a kernel writes:
-    ``self.tma.wait_group``."""
-    names = {f"{cls.__module__}.{cls.__name__}": name for cls, name in spellings().items()}
+    """Head an entry, and its line among the contents, with what a program writes:
+    ``self.tma.wait_group``, and ``tilus.utils.cdiv`` for what it imports."""
     for head in content.parent.findall(addnodes.desc_signature):
-        name = names.get(f"{head.get('module')}.{head.get('fullname')}")
-        if name is None:
+        name = written(head.get("module") or "", head.get("fullname") or "")
+        if not name:
             continue
-        extras = addnodes.desc_annotation, addnodes.desc_addname  # "class", the module
-        head[:] = [node for node in head if not isinstance(node, extras)]
-        prefix = name.removesuffix(head["fullname"])
-        head.insert(0, addnodes.desc_addname(prefix, prefix))
-        head["_toc_name"] = name
-        if not any(isinstance(node, addnodes.desc_parameterlist) for node in head):
-            head += addnodes.desc_sig_punctuation("()", "()")  # of a class Sphinx leaves them out
+        if name.startswith("self."):
+            _as_in_a_kernel(head, name, called=objtype != "data")
+        prefix, dot, short = name.rpartition(".")
+        at = head.index(next(head.findall(addnodes.desc_name)))
+        head[at : at + 1] = [
+            addnodes.desc_addname(prefix + dot, prefix + dot),
+            addnodes.desc_name(short, short),
+        ]
+
+
+def _as_in_a_kernel(head: nodes.Element, name: str, *, called: bool) -> None:
+    extras = addnodes.desc_annotation, addnodes.desc_addname  # "class", the module
+    head[:] = [n for n in head if not isinstance(n, extras) or not called]
+    head["_toc_name"] = name
+    if called and not any(isinstance(node, addnodes.desc_parameterlist) for node in head):
+        head += addnodes.desc_sig_punctuation("()", "()")  # of a class Sphinx leaves them out
+
+
+def written(module: str, name: str) -> str:
+    """Return how a program writes a name of a module: ``self.sync``, ``tilus.Script``; nothing for
+    a part of a class, such as a method."""
+    found = getattr(sys.modules.get(module), name, None)
+    if found is None:
+        return ""
+    unit = module.removeprefix("tilus.ops.")
+    if getattr(Script, unit, None) is sys.modules[module]:
+        return f"self.{unit}.{name}"
+    own = [short for short in dir(Script) if getattr(Script, short) is found]
+    if own:
+        return f"self.{own[0]}"
+    return f"tilus.{name}" if getattr(tilus, name, None) is found else f"{module}.{name}"
 
 
 def meanings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
