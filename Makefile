@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every target sets up .venv by itself. Python 3.11 or newer and git are all it needs; a GPU is used where there is one.
+# Every target sets up .venv by itself. It needs Python 3.11 or newer with venv, and git; a GPU is used where there is one.
 #
 #   make html      build the site                      make check     lint, types, imports, most tests
 #   make test      run all tests                       make bench     measure on a Hopper GPU

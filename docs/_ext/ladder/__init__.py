@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ladder import (
+    absent,
     agreement,
     charts,
     costs,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 def setup(app: Sphinx) -> dict[str, object]:
     """Register every part."""
     for part in (
+        absent,
         agreement,
         excerpt,
         numbers,
