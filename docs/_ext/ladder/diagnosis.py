@@ -17,7 +17,7 @@ the simulator, and what it says as it fails is shown.
 
 ``solution`` is the other way round: the changed kernel has to be right, and what is shown is how
 many cycles a block takes, and took before, and whether it can be built for a GPU. With
-``:with: warps=8`` it tells the same for another schedule, too.
+``:with: warps=8 block_k=32`` it tells the same for another schedule, too.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def compare(source: Path, changed: Path, other: str = "") -> str:
         raise ExtensionError(f"the solution is none: {judged.verdict}: {judged.message}")
     told = [f"right, {judged.how}", *_taken(source, changed)]
     if other:
-        name, value = other.split("=")
-        told += [f"with {other}:", *_taken(source, changed, **{name: int(value)})]
+        schedule = {name: int(value) for name, value in (p.split("=") for p in other.split())}
+        told += [f"with {other}:", *_taken(source, changed, **schedule)]
     return "\n".join(told)
 
 
