@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import mutants
 import pytest
-from ladder.diagnosis import patched
+from ladder import diagnosis
+from sphinx.errors import ExtensionError
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "examples" / "hopper_matmul"
@@ -46,9 +48,27 @@ def test_v2_without_its_sync_goes_unnoticed(tmp_path: Path) -> None:
     lines = source.read_text(encoding="utf-8").splitlines()
     (line,) = [line.strip() for line in lines if line.strip().startswith("self.sync()")]
     changed = tmp_path / source.name
-    changed.write_text("\n".join(patched(lines, [f"- {line}"])) + "\n", encoding="utf-8")
+    changed.write_text("\n".join(diagnosis.patched(lines, [f"- {line}"])) + "\n", encoding="utf-8")
     case = next(k.simulator for k in mutants.kernels().values() if k.path == source)
     assert mutants.judge(changed, case).verdict == ""
+
+
+def test_for_some_k_v6_may_begin_each_tile_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "for K a multiple of 384. K = 512 is not." in answers("v6")
+    begin = "pipeline.{0}_stage = 0", "pipeline.{0}_phase = self.mbarrier.{0}_initial_phase"
+    offsets, previous = "offset_m: int32 = tile_m * self.block_m", "previous: int32 = 0"
+    diff = [f"- {offsets}", f"+ {offsets}", *(f"+ {line.format('producer')}" for line in begin), ""]
+    diff += [f"- {previous}", f"+ {previous}", *(f"+ {line.format('consumer')}" for line in begin)]
+    lines = (KERNELS / "matmul_v6.py").read_text(encoding="utf-8").splitlines()
+    changed = tmp_path / "matmul_v6.py"
+    changed.write_text("\n".join(diagnosis.patched(lines, diff)) + "\n", encoding="utf-8")
+    for k, right in ((384, True), (576, False), (768, True)):
+        monkeypatch.setattr(diagnosis, "K", k)
+        monkeypatch.setattr(diagnosis, "SEEDS", 2)
+        with pytest.raises(ExtensionError) if right else nullcontext():
+            assert diagnosis.diagnose(changed).startswith("SimulationError: race")
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("v?.rst")), ids=lambda path: path.stem)
