@@ -338,6 +338,49 @@ def test_all_who_have_read_device_memory_come_before_who_writes_it(schedule):
     assert {facts[which]["kind"] for which in ("first", "second")} == {"read", "write"}
 
 
+class Unread(Kernel):
+    """One warp copies and keeps to the barrier of who reads; the reader waits for no copy."""
+
+    wait = False
+
+    def exchange(self, gx, gy, tile):
+        full = self.mbarrier.alloc(1)
+        empty = self.mbarrier.alloc(128)
+        with self.single_warp(4):
+            phase: int32 = 1
+            for i in self.range(2):
+                self.mbarrier.wait(empty, phase=phase)
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full, tile[0].nbytes)
+                    self.tma.global_to_shared(
+                        src=gx, dst=tile[0], offsets=[i * 16, 0], mbarrier=full
+                    )
+                phase = phase ^ 1
+        with self.warp_group(0, 4):
+            for i in self.range(2):
+                if self.wait:
+                    self.mbarrier.wait(full, phase=i % 2)
+                y = self.load_shared(tile[0])
+                self.mbarrier.arrive(empty)
+                self.store_global(gy, y, offsets=[i * 16, 0])
+
+
+class Awaited(Unread):
+    wait = True
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_who_reads_before_a_copy_has_landed_lacks_the_wait_for_it(schedule):
+    """Not a barrier that would hold the copy back until it has read."""
+    y, x = run(Awaited, schedule)
+    assert (y[:32] == x[:32]).all()
+    missing = race(Unread, schedule).facts["missing"]
+    assert missing.startswith("nobody has waited on full[0] for the copy at test_races.py:"), (
+        missing
+    )
+    assert "before the load_shared at" in missing
+
+
 class Unawaited(Kernel):
     """Nobody waits for a copy."""
 

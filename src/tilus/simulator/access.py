@@ -169,14 +169,18 @@ class Access:
     def _unordered(self, earlier: Access) -> str:
         first, second = earlier.agent, self.agent
         if first.engine == "tma":
-            signals = " or ".join(first.signals) or "an mbarrier"
-            return f"nobody has waited on {signals} for {first.noun} before {second.noun}"
+            return _nobody(first, second)
         same = (first.role, first.block) == (second.role, second.block)
         if first.engine and (same or first.mark.issued(second.clock)):
             return f"wait_group has not made sure of {first.noun} before {_cause(second)}"
         if same:
             return f"no sync() of {first.role} lies between {first.noun} and {second.noun}"
         return f"no mbarrier or sync() leads from {first.noun} to {second.noun}"
+
+    def unawaited(self, read: Access) -> str | None:
+        """Say what is missing where bytes were read before this, the first write to them, which is
+        a copy: who read them wants what it brings, and no barrier that holds it back."""
+        return _nobody(self.agent, read.agent) if self.agent.engine == "tma" else None
 
     def unmet(self, earlier: Access) -> str:
         """Say what is missing behind an effect that one thread of this group has waited for."""
@@ -224,6 +228,11 @@ class Access:
         """Return the access in a form that tests and pages can use."""
         what = {"kind": self.kind, "tensor": self.tensor.name, "stage": self.stage}
         return self.agent.facts() | {"proxy": self.proxy} | what
+
+
+def _nobody(copy: Agent, other: Agent) -> str:
+    signals = " or ".join(copy.signals) or "an mbarrier"
+    return f"nobody has waited on {signals} for {copy.noun} before {other.noun}"
 
 
 def _cause(agent: Agent) -> str:

@@ -37,7 +37,8 @@ class _Cell:
         for other in (*earlier, *([self.written] if self.written else [])):
             missing = access.conflicts(other)
             if missing:
-                return other, missing
+                early = other.kind == "read" and self.written is None
+                return other, (access.unawaited(other) if early else None) or missing
         return None
 
     def add(self, access: Access) -> None:
