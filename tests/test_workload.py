@@ -4,6 +4,7 @@
 The GPU's side is played by NumPy: a device that counts launches, a kernel that may lie.
 """
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -334,6 +335,14 @@ def test_an_error_is_told_with_its_notes(capsys):
     assert workload.status(click.Command("v3", callback=fail), []) == 1
     said = ["error: 'self' has no 'x'", "called from kernel.py:3"]
     assert capsys.readouterr().err.splitlines() == said
+
+
+def test_a_library_that_is_missing_is_named_with_its_cure(capsys):
+    program = click.Command("x", callback=lambda: importlib.import_module("no_such_library"))
+    assert workload.status(program, []) == 1
+    error, mend = capsys.readouterr().err.splitlines()
+    assert error == "error: No module named 'no_such_library'"
+    assert mend == f"mend: {sys.executable} -m pip install no_such_library"
 
 
 def test_a_script_has_one_record_and_its_docstring_is_its_help(capsys):

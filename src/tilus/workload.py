@@ -186,6 +186,9 @@ def status(program: click.Command, words: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (TilusError, click.Abort) as error:
         click.echo(f"error: {told(error) or 'interrupted'}", err=True)
+    except ModuleNotFoundError as error:
+        mend = f"mend: {sys.executable} -m pip install {error.name}"
+        click.echo(f"error: {error}\n{mend}", err=True)
     except (MemoryError, OSError) as error:  # too large a problem, a file that cannot be written
         click.echo(f"error: {type(error).__name__}: {error}", err=True)
     return 1
