@@ -131,7 +131,7 @@ def fast_divmod(a: Any, b: Any) -> tuple[Any, Any]:
 def static_assert(condition: Any, message: str = "") -> None:
     """Stop building the kernel with ``message`` unless ``condition``, a compile-time value, holds.
 
-    Raises :class:`LanguageError` at the call.
+    Raises :class:`~tilus.LanguageError` at the call.
     """
     if isinstance(condition, ir.Const):
         condition = condition.value
