@@ -2,6 +2,7 @@
 """Tests here need a Hopper GPU; without one they are skipped, for no other reason."""
 
 import pytest
+from tests.kernels import load_v3
 
 from tilus import runtime
 
@@ -12,3 +13,15 @@ def gpu():
     if runtime.find_gpu() is None:
         pytest.skip("no Hopper GPU")
     return runtime.require_gpu()
+
+
+@pytest.fixture
+def torch(gpu):
+    """PyTorch, where there is one."""
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def v3(gpu):
+    """V3 with a ring of four stages: K of 64 is shorter than the ring."""
+    return load_v3()(4, 128, 128, 64)

@@ -19,11 +19,6 @@ class Interface:
 
 
 @pytest.fixture
-def torch(gpu):
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture
 def cupy(gpu):
     return pytest.importorskip("cupy")
 

@@ -2,23 +2,12 @@
 """Calls that come for the third time are queued as CUDA graphs: in order, and where they belong."""
 
 import pytest
-from tests.kernels import load_v3
 from tests.runtime.pitched import Pitched
 
 from tilus.runtime.driver import binding
 from tilus.runtime.graph import Graph
 
 M, N, K = 256, 384, 320
-
-
-@pytest.fixture
-def torch(gpu):
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def v3(gpu):
-    return load_v3()(4, 128, 128, 64)
 
 
 def integers(torch, rows, columns=K):

@@ -5,13 +5,13 @@ import functools
 import gc
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 import pytest
 from tests.kernels import load_v3
 from tests.runtime.pitched import FORMS, Pitched
+from tests.runtime.threads import together
 
 from tilus import kernels, nvrtc
 from tilus.dtypes import boolean, float32, int8, int32, uint64
@@ -156,16 +156,6 @@ def test_what_a_launch_costs(gpu, record_property):
 
 
 # Calls of a kernel that are like one before
-
-
-@pytest.fixture
-def torch(gpu):
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def v3(gpu):
-    return load_v3()(4, 128, 128, 64)
 
 
 M, N, K = 256, 384, 320
@@ -335,11 +325,7 @@ def test_threads_without_a_context_can_call(torch, v3):
         for _ in range(20):
             v3(M, N, K, a, b, c, stream=0)
 
-    workers = [threading.Thread(target=work, args=arrays) for arrays in each]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    together(*(functools.partial(work, *arrays) for arrays in each))
     synchronize()
     assert [torch.equal(c, product(a, b)) for a, b, c in each] == [True] * 4
 

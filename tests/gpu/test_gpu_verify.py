@@ -3,19 +3,12 @@
 
 import numpy as np
 import pytest
-from tests.kernels import load_v3
 
 from tilus import baseline, runtime, verify
 from tilus.product import Operands
 from tilus.verify import Case
 
 SIZES = [(8192, 8192, 8192), (4096, 4096, 4096), (1000, 904, 520), (256, 256, 64), (64, 64, 8)]
-
-
-@pytest.fixture(scope="module")
-def v3(gpu):
-    """V3 with a ring of four stages: K of 64 is shorter than the ring."""
-    return load_v3()(4, 128, 128, 64)
 
 
 def judged(kernel, case, gpu):

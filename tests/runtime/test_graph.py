@@ -9,10 +9,12 @@ import threading
 import time
 import warnings
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from tests.runtime.fake_driver import CONTEXT, H200, argument
+from tests.runtime.threads import together
 
 from tilus.dtypes import int32
 from tilus.errors import DeviceError
@@ -179,12 +181,8 @@ def test_threads_queue_a_graph_one_after_another(fake, ready):
     ready(0)
     ready(0)
     fake.read = slow
-    workers = [threading.Thread(target=lambda: [ready(0) for _ in range(5)]) for _ in range(4)]
     fake.current = [CONTEXT]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    together(*[lambda: [ready(0) for _ in range(5)]] * 4)
     assert kinds(fake)[2:] == ["graph"] * 20 and most == [1]
 
 
@@ -230,11 +228,7 @@ def test_threads_on_different_streams_do_not_wait_for_each_other(fake, ready):
         ready(stream)
     fake.read = lambda made: inside.wait(10)  # raises where the other one does not come
     fake.current = [CONTEXT]
-    workers = [threading.Thread(target=ready, args=(stream,)) for stream in (5, 6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    together(*(partial(ready, stream) for stream in (5, 6)))
     assert kinds(fake)[4:] == ["graph"] * 2
 
 

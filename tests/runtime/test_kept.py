@@ -5,8 +5,8 @@ import copy
 import gc
 import importlib
 import pickle
-import threading
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 from tests.runtime.fake_driver import CONTEXT
 from tests.runtime.pitched import FORMS, Pitched
 from tests.runtime.tensors import COPY, A, C, Tensor, pair
+from tests.runtime.threads import together
 from tests.test_script import Copy
 
 import tilus
@@ -97,11 +98,7 @@ def test_threads_do_not_mix_their_calls(gpu, torch):
         for _ in range(50):
             kernel(*calls[i], stream=i + 1)
 
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    together(*(partial(work, i) for i in range(4)))
     assert len(gpu.launches) == 200
     assert {(made.stream, made.arguments[-2:]) for made in gpu.launches} == {
         (i + 1, (A * (i + 1), C * (i + 1))) for i in range(4)

@@ -5,15 +5,16 @@ import ctypes
 import gc
 import itertools
 import struct
-import threading
 import time
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.fake_driver import CONTEXT, H200, argument
+from tests.runtime.threads import together
 
 from tilus import dtypes
 from tilus.dtypes import boolean, float16, float32, int8, int32, uint64
@@ -132,11 +133,7 @@ def test_threads_do_not_mix_their_arguments(fake):
         for _ in range(20):
             run((number + 1, 1, 1), [], [number] * 8)
 
-    workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    together(*(partial(work, n) for n in range(4)))
     assert len(fake.launches) == 80
     assert all(set(made.arguments) == {made.grid[0] - 1} for made in fake.launches)
 

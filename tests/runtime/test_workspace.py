@@ -3,8 +3,10 @@
 
 import importlib
 import threading
+from functools import partial
 
 import pytest
+from tests.runtime.threads import together
 
 from tilus.kernels import arrays
 from tilus.kernels.matmul import Calls, Plan, Ran, Step
@@ -24,11 +26,7 @@ def elsewhere(*asked):
         found[place] = asked[place]()
         ready.wait(10)
 
-    threads = [threading.Thread(target=answer, args=(place,)) for place in range(len(asked))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(partial(answer, place) for place in range(len(asked))))
     return found
 
 
