@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from tilus.dtypes import float16
 from tilus.errors import ArgumentError, TilusError
 from tilus.kernels import Schedule
 from tilus.kernels.matmul import Plan, built, plan, script, summing
-from tilus.kernels.schedules import USUAL, Size, shortlist
+from tilus.kernels.schedules import USUAL, Size, shortlist, up
 from tilus.kernels.table import hashes
 from tilus.kernels.table import measured as known
 from tilus.product import SEED
@@ -95,7 +96,7 @@ class Trial:
     ) -> dict[Schedule, bench.Launch]:
         """Return the launch of a schedule that is right; say what is wrong with any other."""
         try:
-            launch = launching(planned(a, b.T, c, schedule))
+            launch = functools.partial(planned(a, b.T, c, schedule).run, 0)
             c.fill_(float("nan"))
             launch()
             error = float((c.float() - right.float()).norm() / right.float().norm())
@@ -124,16 +125,6 @@ def planned(a: Any, b: Any, c: Any, schedule: Schedule | None = None) -> Plan:
     left, right, out = (runtime.describe(x, "array") for x in (a, b, c))
     device = "sim" if left.device == runtime.CPU else left.device
     return plan(left, right, out, device, 0, schedule)
-
-
-def launching(what: Plan) -> bench.Launch:
-    """Return what queues the launches of a plan on the default stream."""
-
-    def launch() -> None:
-        for step in what.steps:
-            step.run(0)
-
-    return launch
 
 
 def timed(gpu: runtime.Gpu, launches: dict[Any, bench.Launch]) -> dict[Any, float]:
@@ -191,8 +182,8 @@ def orders(trial: Trial) -> list[Schedule]:
     """Return the best schedule with other orders of its tiles and numbers of blocks."""
     if not trial.times:
         return []
-    best, (m, n, _) = trial.best, trial.size
-    rows = -(-(n if best.swapped else m) // best.block_m)  # larger groups are all the same
+    best = trial.best
+    rows = up(best.sides(trial.size)[0], best.block_m)  # larger groups are all the same
     kinds = dict.fromkeys((min(group, rows), blocks) for group, blocks in ORDERS)
     kinds.pop((min(best.group_m, rows), best.num_blocks), None)
     return [replace(best, group_m=group, num_blocks=blocks) for group, blocks in kinds]
