@@ -97,26 +97,29 @@ def means(record: Record) -> list[str]:
     return said
 
 
-def against(record: Record, field: str) -> list[float]:
+def against(record: Record, field: str, sizes: tuple[Size, ...] = SUITE) -> list[float]:
     """Return the ratios of all rows that the record has."""
-    rows = (measurement(record, at) for at in SUITE)
+    rows = (measurement(record, at) for at in sizes)
     return [row[field] for row in rows if row and row.get(field)]
+
+
+def losses(ratios: list[float]) -> int:
+    """Return at how many sizes cuBLAS is faster."""
+    return sum(ratio < 1 for ratio in ratios)
 
 
 def sentence(ratios: list[float]) -> str:
     """Return the mean, the range and the losses among ratios in words."""
-    slower = sum(ratio < 1 for ratio in ratios)
     return (
         f"geometric mean {geometric_mean(ratios):.3f}× over {len(ratios)} of {len(SUITE)} sizes, "
-        f"from {min(ratios):.3f}× to {max(ratios):.3f}×, slower at {slower}"
+        f"from {min(ratios):.3f}× to {max(ratios):.3f}×, slower at {losses(ratios)}"
     )
 
 
 def tally(record: Record, sizes: tuple[Size, ...]) -> str:
     """Return how many sizes there are, and where ours is slower."""
-    rows = [row for at in sizes if (row := measurement(record, at))]
-    slower = sum(row["vs_cublas"] < 1 for row in rows)
-    return f"Slower than {RATIOS['vs_cublas']} at {slower} of {len(rows)} sizes."
+    ratios = against(record, "vs_cublas", sizes)
+    return f"Slower than {RATIOS['vs_cublas']} at {losses(ratios)} of {len(ratios)} sizes."
 
 
 class SuiteTable(SphinxDirective):
